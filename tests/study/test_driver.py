@@ -4,6 +4,7 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fakes import FakeBench
@@ -17,22 +18,6 @@ from benchlib.study.driver import MOST_ATTEMPTS, run_on_fleet
 from benchlib.study.store import StudyFolder
 
 KILLED = UnwantedError("killed")
-
-
-class Task:
-    """A task that has been run when it was given out."""
-
-    def __init__(self, reason: BaseException | None = None) -> None:
-        self.reason, self.status = reason, "error" if reason else "finished"
-
-    def done(self) -> bool:
-        return True
-
-    def exception(self) -> BaseException | None:
-        return self.reason
-
-    def cancel(self) -> None:
-        self.status = "cancelled"
 
 
 class Queue(list):
@@ -58,7 +43,7 @@ class FakeHosts:
         self.names, self.script = list(names), script or {}
         self.there = {name: f"{name}:1" for name in names} if there is None else there
         self.messages, self.sent = Queue(), list[dict[str, Any]]()
-        self.calls, self.tasks = list[tuple[str, list[int]]](), list[Task]()
+        self.calls, self.tasks = list[tuple[str, list[int]]](), list[Any]()
         self.before: Callable[[int], object] = lambda call: None
 
     def connected(self) -> Any:
@@ -75,7 +60,7 @@ class FakeHosts:
             raise self.there
         return dict(self.there)
 
-    def submit(self, host: str, address: str, call: Any, queue: str, number: int) -> Task:
+    def submit(self, host: str, address: str, call: Any, queue: str, number: int) -> Any:
         self.calls.append((host, sorted({trial.block for trial in call.args[0].trials})))
         self.before(len(self.calls))
         limit, reason = self.script.get(len(self.calls), (9999, None))
@@ -90,13 +75,13 @@ class FakeHosts:
             self.messages.append({**tag, **message})
             self.sent.append({**tag, **message})
 
-        end = None
+        task = Mock(status="finished", done=lambda: True)
         try:
             call(send)
-        except Exception as early:
-            end = early
-        self.tasks.append(Task(end))
-        return self.tasks[-1]
+        except Exception as end:
+            task.configure_mock(status="error", **{"exception.return_value": end})
+        self.tasks.append(task)
+        return task
 
 
 Run = Callable[..., list[str]]
@@ -212,7 +197,7 @@ def test_an_interruption_keeps_what_has_come_and_calls_the_others_off(folder_of,
             raise KeyboardInterrupt
 
     run(folder, hosts, ends=(Interrupted, "stopped: 4 of 9 trials are kept in data/small"), tell=tell)
-    assert {task.status for task in hosts.tasks} == {"cancelled"}
+    assert all(task.cancel.called for task in hosts.tasks)
     run(folder, hosts)
 
 

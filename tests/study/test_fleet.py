@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from benchlib.host.facts import identity
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import known
 from benchlib.load.workloads import load_workload
-from benchlib.plan.fleet import Fleet, FleetHost
+from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.study import at_host, driver, fleet, fleet_check
@@ -33,7 +34,9 @@ from benchlib.study.fleet import Hosts, clock_offset, make_certificates, read_fl
 from benchlib.study.records import ReplicaReadings
 
 ROOT = Path(__file__).parents[2]
-TLS = {"ca-file": "ca", "cert": "cert", "key": "key"}
+PATHS = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'study'}"}
+MARK = "BENCHLIB_STARTED_BY"
+WORDS = ("ca-file", "cert", "key")
 
 
 def test_the_certificates_lie_beside_the_file(tmp_path):
@@ -102,7 +105,7 @@ def open_slow(workspace: str, plan: Any, tell: Any) -> Any:
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a study on hosts, by default with slow benches; the pairs of a block and who ran it, all trials being good."""
+    """Runs a study on hosts, by default with slow benches; who ran each block, all trials being kept once and good."""
 
     def make(folder, hosts, *tell, real=False):
         bench = None if real else partial(open_slow, str(tmp_path), folder.read().plan)
@@ -110,29 +113,28 @@ def run(tmp_path):
         kept = folder.kept()
         assert list(kept) == ids(folder)
         assert not any(m.error for m in kept.values())
-        return {(m.trial.block, m.ran_on) for m in kept.values()}
+        pairs = {(m.trial.block, m.ran_on) for m in kept.values()}
+        assert len(dict(pairs)) == len(pairs), "a block is compared inside its host"
+        return dict(pairs)
 
     return make
 
 
-def test_a_study_runs_on_all_hosts(cluster, folder_of, run):
-    pairs = run(folder_of(9), anywhere(cluster.scheduler_address))
-    assert pairs == {(block, str((block - 1) // 3)) for block in range(1, 10)}
-
-
-@pytest.mark.parametrize(("moment", "number"), [(2, 0), (9, 1), (16, 2)])
-def test_a_worker_that_ends_at_any_moment_loses_nothing(cluster, folder_of, run, monkeypatch, moment, number):
+@pytest.mark.parametrize(("moment", "number"), [(0, 0), (2, 0), (9, 1), (16, 2)])
+def test_a_study_runs_on_all_hosts_and_a_worker_that_ends_at_any_moment_loses_nothing(
+    cluster, folder_of, run, monkeypatch, moment, number
+):
     monkeypatch.setattr(driver, "_LOOK_S", 0.1)
-    worker = cluster.workers[number]
+    worker, lines = cluster.workers[number], count(1)
 
     def tell(line):
-        nonlocal moment
-        moment -= "“" in line
-        if moment == 0 and worker.status.name == "running":
+        if "“" in line and next(lines) == moment:
             cluster.sync(worker.close, nanny=False, executor_wait=False)
 
-    pairs = run(folder_of(9), anywhere(cluster.scheduler_address, back_within_s=0.3), tell)
-    assert len(pairs) == 9, "a block is compared inside its host"
+    ran_on = run(
+        folder_of(9), anywhere(cluster.scheduler_address, back_within_s=0.3 if moment else 999), tell
+    )
+    assert moment or ran_on == {block: str((block - 1) // 3) for block in range(1, 10)}
 
 
 def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster):
@@ -190,82 +192,71 @@ def test_certificates_are_closed_to_others_and_never_overwritten(certificates):
         make_certificates(certificates)
 
 
-class Started:
-    """A scheduler, and workers for hosts, as somebody would start them by hand; at the end they are killed."""
+@pytest.fixture
+def start(certificates, tmp_path):
+    """Starts a scheduler at a port or, of a name, a worker there, as somebody would by hand; a former one of it is killed."""
+    running = {}
 
-    def __init__(self, port: int, certificates: Path, folder: Path) -> None:
-        self.scheduler, self.certificates, self.folder = f"tls://127.0.0.1:{port}", certificates, folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.start("scheduler", "--protocol=tls", f"--port={port}")
+    def end(name):
+        running[name].kill()
+        running.pop(name).wait()
 
-    def start(self, *words: str, lock: str = "") -> subprocess.Popen[bytes]:
-        files = [f"--tls-{what}={self.certificates}/{file}.pem" for what, file in TLS.items()]
-        argv = [sys.executable, "-m", "dask", *words, *files, "--no-dashboard", "--host=127.0.0.1"]
-        with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
-            process = subprocess.Popen(argv, cwd=self.folder, stdout=log, stderr=log, env=environment(lock))
-        self.processes.append(process)
-        return process
+    def start(port, name=""):
+        worker = "worker", f"tls://127.0.0.1:{port}", "--nthreads=1", "--no-nanny", f"--name={name}"
+        words = worker if name else ("scheduler", "--protocol=tls", f"--port={port}")
+        tls = [f"--tls-{what}={certificates}/{file}" for what, file in zip(WORDS, CERTIFICATES, strict=True)]
+        argv = [sys.executable, "-m", "dask", *words, *tls, "--no-dashboard", "--host=127.0.0.1"]
+        if name in running:
+            end(name)
+        with (tmp_path / f"{name}.log").open("ab") as log:
+            own = {**os.environ, **PATHS, LOCK_VARIABLE: str(tmp_path / f"{name}.lock")}
+            running[name] = subprocess.Popen(argv, cwd=tmp_path, stdout=log, stderr=log, env=own)
+        return f"tls://127.0.0.1:{port}"
 
-    def worker(self, name: str) -> subprocess.Popen[bytes]:
-        lock = str(self.folder / f"{name}.lock")
-        return self.start("worker", self.scheduler, "--nthreads=1", "--no-nanny", f"--name={name}", lock=lock)
+    yield start
+    for name in reversed([*running]):
+        end(name)
 
-    def fleet(self, **hosts: FleetHost) -> Hosts:
-        """The hosts, which are all connected; each has a worker of its name, if it has none."""
-        fleet = Hosts(Fleet(scheduler=self.scheduler, tls=str(self.certificates), hosts=hosts))
+
+@pytest.fixture
+def fleet_of_roles(start, certificates, scratch):
+    """Makes a fleet of hosts by their roles, which are all connected."""
+
+    def make(port, **roles):
+        scheduler, at = start(port), {"address": "127.0.0.1"}
+        hosts = {
+            name: FleetHost(roles=(role,), scratch=str(scratch / name), **at) for name, role in roles.items()
+        }
+        for name in hosts:
+            start(port, name)
+        fleet = Hosts(Fleet(scheduler=scheduler, tls=str(certificates), hosts=hosts))
         with fleet.connected():
             assert eventually(lambda: len(fleet.addresses()) == len(hosts), within_s=600)
         return fleet
 
+    return make
+
 
 @pytest.mark.fleet
 class TestEncrypted:
-    @pytest.fixture
-    def started(self, certificates, tmp_path):
-        made: list[Started] = []
-
-        def start(port):
-            made.append(Started(port, certificates, tmp_path))
-            return made[-1]
-
-        yield start
-        for process in reversed([process for each in made for process in each.processes]):
-            process.kill()
-            process.wait()
-
-    @pytest.fixture
-    def fleet(self, started, scratch):
-        """Makes a fleet of hosts by their roles."""
-
-        def make(port, **roles):
-            cluster, of = started(port), {}
-            for name, role in roles.items():
-                cluster.worker(name)
-                of[name] = FleetHost(roles=(role,), address="127.0.0.1", scratch=str(scratch / name))
-            return cluster.fleet(**of)
-
-        return make
-
-    def test_a_worker_that_is_killed_and_started_again_goes_on(self, started, folder_of, run):
-        cluster, killed = started(18786), list[Any]()
-        workers = {name: cluster.worker(name) for name in "ab"}
+    def test_a_worker_that_is_killed_and_started_again_goes_on(self, fleet_of_roles, start, folder_of, run):
+        hosts, moments = fleet_of_roles(18786, db1="server", db2="server"), ["trial 4/"]
 
         def tell(line):
-            if "trial 4/" in line and not killed:
-                killed.append(workers["a"].kill())
-                cluster.worker("a")
+            if moments and moments[0] in line:
+                moments.clear()
+                start(18786, "db1")
 
-        pairs = run(folder_of(6), cluster.fleet(**dict.fromkeys("ab", FleetHost())), tell)
-        assert {host for _, host in pairs} == {"a", "b"}
-        assert killed
+        assert set(run(folder_of(6), hosts, tell).values()) == {"db1", "db2"}
+        assert not moments
 
     @pytest.mark.pg
-    def test_two_generators_drive_one_server_of_a_third_host(self, fleet, folder_of, plan_of, run):
+    def test_two_generators_drive_one_server_of_a_third_host(self, fleet_of_roles, folder_of, plan_of, run):
         shared = {"transaction_log": True, "generators": ("gen1", "gen2")}
         folder = folder_of(
             1, plan=plan_of(load=Load(clients=3, threads=2, duration_s=2, warmup_s=1, **shared))
         )
-        run(folder, fleet(18788, db="server", gen1="load", gen2="load"), real=True)
+        run(folder, fleet_of_roles(18788, db="server", gen1="load", gen2="load"), real=True)
         trials = shown(folder).trials
         assert set(trials["clients"]) == {3}
         assert trials["latency_p99_ms"].notna().all(), "as many transactions in the logs as in the reports"
@@ -273,17 +264,15 @@ class TestEncrypted:
 
     @pytest.mark.pg
     def test_a_synchronous_replica_on_another_host_keeps_its_promise_and_no_password_is_kept(
-        self, fleet, folder_of, plan_of, run, scratch, tmp_path
+        self, fleet_of_roles, folder_of, plan_of, run, scratch, tmp_path
     ):
         replication = {"on": ["db2"], "quorum": "FIRST 1", "delay_ms": 2}
         far = Level(replication=replication, settings={"synchronous_commit": "remote_apply"})
         load = Load(clients=2, threads=1, duration_s=2, warmup_s=1)
         folder = folder_of(1, plan=plan_of(load=load, levels={"far": far}, workload=load_workload("insert")))
-        run(folder, fleet(18789, db1="server", db2="follower"), real=True)
+        run(folder, fleet_of_roles(18789, db1="server", db2="follower"), real=True)
         (trial_id,) = [trial_id for trial_id, m in folder.kept().items() if m.trial.level == "far"]
         readings = ReplicaReadings.read(folder, trial_id)
-        assert readings is not None
-        assert readings.verified is not None
         assert readings.verified["held"] == ["replica1"]
         assert readings.verified["count"] > 0
         away = readings.elsewhere["replica1"]
@@ -299,15 +288,14 @@ class TestEncrypted:
         self, sshd, certificates, folder_of, run, tmp_path
     ):
         own = {"tls": str(certificates), "hosts": dict.fromkeys("ab", FleetHost(ssh="127.0.0.1"))}
-        assert {host for _, host in run(folder_of(6), Hosts(Fleet(ssh=sshd, **own)))} == {"a", "b"}
+        assert set(run(folder_of(6), Hosts(Fleet(ssh=sshd, **own))).values()) == {"a", "b"}
         assert eventually(lambda: not started_over_ssh(tmp_path))
         with pytest.raises(PreflightError, match="cluster over SSH cannot be reached"):
             Hosts(Fleet(ssh={**sshd, "port": 9}, **own)).addresses()
 
-    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, started, tmp_path):
-        scheduler = started(18787).scheduler
+    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, start, tmp_path):
         make_certificates(tmp_path / "others")
-        others = Hosts(Fleet(scheduler=scheduler, tls=str(tmp_path / "others")))
+        others = Hosts(Fleet(scheduler=start(18787), tls=str(tmp_path / "others")))
         with pytest.raises(PreflightError, match="cannot be reached"), others.connected():
             pass
 
@@ -324,33 +312,30 @@ def sshd(tmp_path):
     for name in ("host", "user"):
         keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name]
         subprocess.run(keygen, check=True, stdin=subprocess.DEVNULL)
-    own = f"PYTHONPATH={environment()['PYTHONPATH']} {MARK}={tmp_path}"
-    lines = [
-        "Port 18722", "ListenAddress 127.0.0.1", f"HostKey {tmp_path}/host", f"AuthorizedKeysFile {tmp_path}/user.pub",
-        "StrictModes no", "UsePAM no", "PidFile none", "PasswordAuthentication no", f"SetEnv {own}",
-    ]  # fmt: skip
-    (tmp_path / "sshd_config").write_text("\n".join([*lines, ""]))
-    with (tmp_path / "sshd.log").open("wb") as log:
-        server = subprocess.Popen([program, "-D", "-e", "-f", tmp_path / "sshd_config"], stderr=log)
+    config, log = tmp_path / "sshd_config", tmp_path / "sshd.log"
+    config.write_text(f"""\
+Port 18722
+ListenAddress 127.0.0.1
+HostKey {tmp_path}/host
+AuthorizedKeysFile {tmp_path}/user.pub
+StrictModes no
+UsePAM no
+PidFile none
+PasswordAuthentication no
+SetEnv PYTHONPATH={PATHS["PYTHONPATH"]} {MARK}={tmp_path}
+""")
+    with log.open("wb") as stderr:
+        server = subprocess.Popen([program, "-D", "-e", "-f", config], stderr=stderr)
     try:
-        assert eventually(lambda: b"listening" in (tmp_path / "sshd.log").read_bytes())
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        yield {"port": 18722, "username": user, "client_keys": [str(tmp_path / "user")], "known_hosts": None}
+        assert eventually(lambda: b"listening" in log.read_bytes())
+        user, keys = pwd.getpwuid(os.geteuid()).pw_name, [str(tmp_path / "user")]
+        yield {"port": 18722, "username": user, "client_keys": keys, "known_hosts": None}
     finally:
-        server.kill()
-        server.wait()
-        for process in started_over_ssh(tmp_path):
+        for process in [server, *started_over_ssh(tmp_path)]:
             process.kill()
+        server.wait()
 
 
-MARK = "BENCHLIB_STARTED_BY"
-
-
-def started_over_ssh(folder: Path) -> list[psutil.Process]:
+def started_over_ssh(folder):
     processes = psutil.process_iter()
     return [p for p in processes if (known(p.environ) or {}).get(MARK) == str(folder)]
-
-
-def environment(lock: str = "") -> dict[str, str]:
-    own = {LOCK_VARIABLE: lock} if lock else {}
-    return {**os.environ, **own, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'study'}"}

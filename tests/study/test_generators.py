@@ -3,8 +3,8 @@
 import contextlib
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +30,9 @@ def log(latencies_us: np.ndarray, began_s: float) -> bytes:
     """A log as it is kept: two clients, a transaction each 100 µs."""
     n = len(latencies_us)
     columns = {
-        "time_us": [int(began_s * 1e6) + 100 * i for i in range(n)],
-        "latency_us": latencies_us,
-        "client": [i % 2 for i in range(n)],
-        "transaction": list(range(n)),
-        "script": [0] * n,
-        "status": ["ok"] * n,
-    }
+        "time_us": [int(began_s * 1e6) + 100 * i for i in range(n)], "latency_us": latencies_us,
+        "client": [i % 2 for i in range(n)], "transaction": range(n), "script": [0] * n, "status": ["ok"] * n,
+    }  # fmt: skip
     arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(n, f.type) for f in SCHEMA]
     buffer = io.BytesIO()
     pq.write_table(pa.table(arrays, schema=SCHEMA.with_metadata({b"benchlib": b'{"torn": 0}'})), buffer)
@@ -104,101 +100,70 @@ def test_a_reader_is_told_of_a_doubtful_clock_and_which_generator_was_the_bottle
     assert "gen2 used 95 %" in bottleneck
 
 
-class FakeTask:
-    """A task that waits, fails, or is over; ``later`` is its status once it has been looked at."""
-
-    def __init__(self, status: str = "finished", gives: object = None, later: str = "") -> None:
-        self.status, self.gives, self.later = status, gives, later
-        self.cancelled = False
-
-    def done(self) -> bool:
-        return self.status == "finished"
-
-    def exception(self) -> object:
-        return self.gives
-
-    def result(self) -> object:
-        if isinstance(self.gives, Exception):
-            raise self.gives
-        return self.gives
-
-    def cancel(self) -> None:
-        self.cancelled = True
+def task(status="finished", gives=None):
+    """A task of that status, and its result or reason."""
+    result = Mock(side_effect=[gives])  # an exception is raised
+    return Mock(status=status, done=lambda: status == "finished", exception=lambda: gives, result=result)
 
 
-class FakeHolder(contextlib.AbstractContextManager["FakeHolder"]):
-    """The connection that holds the barrier; all that were submitted wait for it."""
+def driven(folder, tasks, watch=lambda: None, limit_s=9.0):
+    """What generators leave that drive a server which is none, what each was given, and what the server and the sampler were asked."""
+    given, server, sampler = {}, MagicMock(), contextlib.ExitStack()
+    server.__enter__.return_value = server
+    server.execute.return_value.fetchall.return_value = [(len(tasks),)]  # all wait at the barrier
+    sampler.callback(server.sampled)
 
-    def __init__(self, waiting: int) -> None:
-        self.waiting, self.asked = waiting, list[str]()
+    def submit(name, address, call):
+        given[name] = call.args[1][2]
+        return tasks[name]
 
-    def execute(self, query: str, parameters: Any) -> SimpleNamespace:
-        self.asked.append(query.split("(")[0])
-        return SimpleNamespace(fetchall=lambda: [(self.waiting,)])
-
-    def __exit__(self, *reason: object) -> None:
-        self.asked.append("close")
-
-
-class Driven:
-    """Generators that drive a server that is none: what each was ``given``, what is left, and what the holder was ``asked``."""
-
-    def __init__(self, tasks: dict[str, FakeTask], folder: Path, refuses: Exception | None = None) -> None:
-        self.tasks, self.refuses, self.given = tasks, refuses, dict[str, tuple[Load, int]]()
-        holder, sampler = FakeHolder(len(tasks)), contextlib.ExitStack()
-        self.asked = holder.asked
-        sampler.callback(self.asked.append, "sampled")
-        run, server = SimpleNamespace(folder=folder), SimpleNamespace(connect=lambda: holder)
-        stand: Any = SimpleNamespace(run=run, way=dict, server=server)
-        load = Load(duration_s=3, clients=3, threads=2, generators=tuple(tasks))
-        job = Job(Connection(), load_workload("tpcb-like"), load, scale=1, seed=7)
-        late = any(task.later == "late" for task in tasks.values())
-        self.results = drive(self, stand, job, self.watch, sampler, 0 if late else 9)  # type: ignore[arg-type]
-
-    def address(self, name: str) -> str:
-        return f"{name}:1"
-
-    def submit(self, name: str, address: str, call: Any) -> FakeTask:
-        job = call.args[1][2]
-        self.given[name] = job.load, job.seed
-        return self.tasks[name]
-
-    def watch(self) -> None:
-        if self.refuses:
-            raise self.refuses
-        for task in self.tasks.values():
-            task.status = task.later or task.status
+    stand = Mock(way=dict, **{"run.folder": folder, "server.connect.return_value": server})
+    load = Load(duration_s=3, clients=3, threads=2, generators=tuple(tasks))
+    job = Job(Connection(), load_workload("tpcb-like"), load, scale=1, seed=7)
+    results = drive(Mock(submit=submit), stand, job, watch, sampler, limit_s)
+    asked = [call.args[0].split("(")[0] for call in server.mock_calls if call[0] == "execute"]
+    return results, given, asked, [call[0] for call in server.mock_calls]
 
 
 def test_generators_share_a_load_and_begin_when_all_wait_at_the_barrier(tmp_path):
-    done = Driven({"gen1": FakeTask(gives="one"), "gen2": FakeTask(gives="two")}, tmp_path)
-    assert done.results == ["one", "two"]
-    assert [load.clients for load, _ in done.given.values()] == [2, 1]
-    assert len({seed for _, seed in done.given.values()}) == 2
-    assert done.asked[0] == "SELECT pg_advisory_lock"
-    # nothing is sampled of their coming, nor of what they hand over
-    ends = ["SELECT pg_advisory_unlock", "SELECT pg_try_advisory_lock", "sampled", "close"]
-    assert done.asked[-4:] == ends
+    results, given, asked, calls = driven(tmp_path, {"gen1": task(gives="one"), "gen2": task(gives="two")})
+    assert results == ["one", "two"]
+    assert [job.load.clients for job in given.values()] == [2, 1]
+    assert len({job.seed for job in given.values()}) == 2
+    assert asked[0] == "SELECT pg_advisory_lock"
+    assert asked[-2:] == ["SELECT pg_advisory_unlock", "SELECT pg_try_advisory_lock"]
+    # nothing is sampled of what they hand over
+    assert calls[-4:] == ["execute", "execute().fetchall", "sampled", "__exit__"]
+
+
+def test_a_generator_that_fails_under_load_ends_it(tmp_path):
+    fails = task("pending", LoadError("disk full"))
+    with ending((LoadError, "the generator gen2 failed, .*: disk full")):
+        driven(tmp_path, {"gen1": task("pending"), "gen2": fails}, lambda: setattr(fails, "status", "error"))
 
 
 @pytest.mark.parametrize(
-    ("task", "refuses", "kind", "message"),
+    ("other", "options", "kind", "message"),
     [
-        (FakeTask("error", LoadError("no pgbench")), None, LoadError, "the generator gen2 failed, .*: no pgbench"),
-        (FakeTask("pending", LoadError("disk full"), "error"), None, LoadError, "the generator gen2 failed, .*: disk full"),
-        (FakeTask("pending", later="late"), None, LoadError, "gen2 did not end within 0 s"),
-        (FakeTask("pending"), ServerError("the server is gone"), ServerError, "the server is gone"),
+        (task("error", LoadError("no pgbench")), {}, LoadError, "the generator gen2 failed, .*: no pgbench"),
+        (task("pending"), {"limit_s": 0.0}, LoadError, "gen2 did not end within 0 s"),
+        (task("pending"), {"watch": Mock(side_effect=ServerError("it is gone"))}, ServerError, "it is gone"),
         # its block waits for a busy host, and runs again where a worker is gone
-        (FakeTask("error", HostBusyError("another run")), None, HostBusyError, "gen2: another run"),
-        (FakeTask("error", UnwantedError("closing")), None, UnwantedError, "gen2: closing"),
-        (FakeTask("error", RuntimeError("killed")), None, UnwantedError, r"gen2: its worker is gone \(RuntimeError\)"),
-        (FakeTask("lost"), None, UnwantedError, "gen2: its worker is gone"),
-        (FakeTask("finished", RuntimeError("no valid worker")), None, UnwantedError, r"a generator is gone \(RuntimeError\)"),
+        (task("error", HostBusyError("another run")), {}, HostBusyError, "gen2: another run"),
+        (task("error", UnwantedError("closing")), {}, UnwantedError, "gen2: closing"),
+        (
+            task("error", RuntimeError("killed")),
+            {},
+            UnwantedError,
+            r"gen2: its worker is gone \(RuntimeError\)",
+        ),
+        (task("lost"), {}, UnwantedError, "gen2: its worker is gone"),
+        (task(gives=RuntimeError("no worker")), {}, UnwantedError, r"a generator is gone \(RuntimeError\)"),
     ],
-    ids=["failed", "fails meanwhile", "late", "no server", "busy", "unwanted", "killed", "lost", "gone with its results"],
-)  # fmt: skip
-def test_one_that_fails_ends_the_load_at_all(tmp_path, task, refuses, kind, message):
-    tasks = {"gen1": FakeTask(), "gen2": task}
+    ids=["failed", "late", "no server", "busy", "unwanted", "killed", "lost", "gone with its results"],
+)
+def test_one_that_fails_ends_the_load_at_all(tmp_path, other, options, kind, message):
+    tasks = {"gen1": task(), "gen2": other}
     with ending((kind, message)):
-        Driven(tasks, tmp_path, refuses)
-    assert all(each.cancelled for each in tasks.values())
+        driven(tmp_path, tasks, **options)
+    assert all(each.cancel.called for each in tasks.values())
