@@ -1,4 +1,4 @@
-"""The bench on real servers: trials of a second, whole studies of a few, and what may go wrong meanwhile."""
+"""The bench on real servers: trials of a second, whole studies of a few, what may go wrong meanwhile, what runs beside."""
 
 import os
 import re
@@ -14,10 +14,12 @@ from benchlib.host.shell import known
 from benchlib.host.sweep import processes_of
 from benchlib.load.pgbench import Pgbench
 from benchlib.plan.design import Trial
-from benchlib.plan.workload import Invariant, Script, Workload
+from benchlib.plan.workload import Beside, Invariant, Script, Workload
+from benchlib.server.statistics import BESIDE
 from benchlib.study.bench import open_bench
+from benchlib.study.experiment import shown
 from benchlib.study.preflight import preflight
-from benchlib.study.records import Counters
+from benchlib.study.records import Counters, Samples
 from benchlib.study.stand import Stand
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
@@ -46,7 +48,6 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blo
         }.items():
             assert words in (folder.raw(trial_id, name) or b"")
         counters = Counters.read(folder, trial_id)
-        assert counters is not None
         before, after = dict(counters.before), dict(counters.after)
         assert None not in [moment[view] for view in VIEWS for moment in (before, after)]
         assert after["database"]["xact_commit"] > before["database"]["xact_commit"]
@@ -107,19 +108,24 @@ def test_clusters_are_built_anew_after_so_many_blocks(trials, rebuild_every, sta
     assert seen == standing
 
 
-def kill(stand: Stand) -> None:
-    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"
-    assert eventually(lambda: stand.server.value(sessions) > 0)
+def sessions(stand, name):
+    return stand.server.value(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'")
+
+
+def processes(folder, words):
+    """Those of a run that have these in their command lines."""
+    return [p for p in processes_of(folder) if words in " ".join(known(p.cmdline) or [])]
+
+
+def kill(stand):
+    assert eventually(lambda: sessions(stand, "pgbench") > 0)
     os.kill(stand.server.pid, signal.SIGKILL)
 
 
-def freeze(stand: Stand) -> None:
-    def sessions() -> list[Any]:
-        processes = processes_of(stand.server.folder)
-        return [p for p in processes if "postgres: postgres bench" in " ".join(known(p.cmdline) or [])]
-
-    assert eventually(lambda: len(sessions()) > 2)
-    for process in sessions():
+def freeze(stand):
+    words = "postgres: postgres bench"
+    assert eventually(lambda: len(processes(stand.server.folder, words)) > 2)
+    for process in processes(stand.server.folder, words):
         process.suspend()  # the sampler's own too: nothing may wait for it either
 
 
@@ -182,3 +188,73 @@ def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scrat
     with pytest.raises(PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ are free"):
         preflight(bench_plan(TWO, workload="tpcb-like", scale=1_000_000))
     assert list(scratch.iterdir()) == []
+
+
+# --- what runs beside the load ------------------------------------------------------------------
+
+
+BUSY = Beside(sql="SELECT count(*) FROM generate_series(1, 100 * :rows);\n", clients=2)
+STUCK = Beside(sql="SELECT pg_sleep(600);\n")
+
+
+def plan_beside(*beside):
+    """A plan with a level that has these beside its load, and one that has nothing."""
+    more = bench_plan({"a": {}, "b": {}}).workload.model_copy(update={"name": "more", "beside": beside})
+    levels = {"alone": {}, "beside": {"workload": "more"}}
+    load = {"variables": {"rows": 10}}
+    return bench_plan(levels, load=load, workloads={"more": more}, arrangement="fresh")
+
+
+def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
+    folder = run_for_real("beside", plan_beside(BUSY, STUCK), 1)
+    experiment = shown(folder)
+    assert experiment.trials["error"].isna().all(), "no row is there but the load's"
+    by_level = experiment.costs.set_index("level")
+    for figure in ("wal_bytes_per_transaction", "server_cpu_ms_per_transaction"):
+        assert by_level[figure].isna().to_dict() == {"alone": False, "beside": True}
+    assert by_level["tool_cpu_ms_per_transaction"].notna().all()
+    (trial,) = [t.id for t in folder.read().trials if t.level == "beside"]
+    assert b"progress: " in (folder.raw(trial, "beside") or b""), "it ran"
+    samples = Samples.read(folder, trial)
+    seen = [sum(n for *_, n in sample["sessions"]) for sample in samples.waits]
+    assert max(seen) in (1, 2), "of the load's two clients, and none of the three"
+
+
+def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
+    measurement, folder = trials.run(trials.bench(plan_beside(Beside(sql="SELECT 1 / 0;\n"))), "beside")
+    assert measurement.error_kind == "LoadError"
+    for words in ("pgbench beside the load ended with status 2: ", "division by zero"):
+        assert words in (measurement.error or "")
+    assert "division by zero" in (folder / "beside").read_text()
+
+
+def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
+    def kill(stand):
+        assert eventually(lambda: sessions(stand, BESIDE) > 0)
+        (process,) = processes(stand.run.folder, "beside-1")
+        process.kill()
+
+    bench = trials.bench(plan_beside(STUCK))
+    meanwhile(monkeypatch, kill)
+    error = trials.run(bench, "beside")[0].error or ""
+    assert error.startswith("pgbench beside the load was ended by signal 9")
+    assert trials.run(bench, "beside")[0].error is None
+
+
+def test_an_interruption_ends_it_with_its_sessions(trials, monkeypatch):
+    left, close = [], Stand.close
+
+    def interrupt(stand):
+        assert eventually(lambda: sessions(stand, BESIDE) == 1)
+        raise KeyboardInterrupt
+
+    def counted(stand):
+        left.append(sessions(stand, BESIDE))
+        close(stand)
+
+    meanwhile(monkeypatch, interrupt)
+    monkeypatch.setattr(Stand, "close", counted)
+    bench = trials.bench(plan_beside(STUCK))
+    with pytest.raises(KeyboardInterrupt):
+        trials.run(bench, "beside")
+    assert left == [0], "before its server goes"

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from clusters import eventually, remains
@@ -114,10 +115,7 @@ def test_damage_is_told_in_the_servers_words(new_cluster):
 
 
 def test_a_level_that_cannot_be_built_is_named(folder_of, scratch, monkeypatch):
-    def refused(*_):
-        raise ServerError("it did not start")
-
-    monkeypatch.setattr(crashes, "build", refused)
+    monkeypatch.setattr(crashes, "build", Mock(side_effect=ServerError("it did not start")))
     only(monkeypatch, KILLED, "tuned")
     with ending((StudyError, r"level “tuned” cannot be crashed \(killed server\): it did not start")):
         crash_missing(folder_of(), 1, print)
@@ -140,12 +138,11 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(folder_of, monkeypatch
             yield Crash.model_validate({**each.model_dump(), **figures})
         raise KeyboardInterrupt
 
-    lines: list[str] = []
+    folder, lines = folder_of(), []
     monkeypatch.setattr(crashes, "check", no_power)
     monkeypatch.setattr(crashes, "_crashes", stopped)
     with pytest.raises(InputError, match="run the study first"):
         crash_missing(StudyFolder("none"), 3, lines.append)
-    folder = folder_of()
     for kept in (2, 4):
         with pytest.raises(Interrupted, match=rf"2 of {8 - kept} crashes are kept"):
             crash_missing(folder, 3, lines.append)

@@ -1,9 +1,7 @@
 """A fleet of Dask workers: reached, asked, given blocks; workers that end, and processes of their own at each host."""
 
 import os
-import pwd
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -12,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
-import psutil
 import pytest
 from clusters import eventually
 from fakes import FakeBench
@@ -22,7 +20,6 @@ from hosts import anywhere, ids
 from benchlib.errors import InputError, PreflightError
 from benchlib.host.facts import identity
 from benchlib.host.lock import LOCK_VARIABLE
-from benchlib.host.shell import known
 from benchlib.load.workloads import load_workload
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Level
@@ -35,7 +32,6 @@ from benchlib.study.records import ReplicaReadings
 
 ROOT = Path(__file__).parents[2]
 PATHS = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'study'}"}
-MARK = "BENCHLIB_STARTED_BY"
 WORDS = ("ca-file", "cert", "key")
 
 
@@ -75,6 +71,20 @@ def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch):
     assert trip_s == pytest.approx(0.004, abs=1e-6)
     assert offset_s == pytest.approx(ahead, abs=trip_s / 2), "half a trip is what it may be off"
     assert next(answers, None) is None
+
+
+def test_over_ssh_a_scheduler_is_started_at_the_first_host_and_a_worker_at_each(monkeypatch):
+    started = Mock(side_effect=OSError("no route"))
+    monkeypatch.setattr(pytest.importorskip("distributed"), "SpecCluster", started)
+    hosts = {name: FleetHost(ssh=f"{name}.lan") for name in "ab"}
+    with pytest.raises(PreflightError, match="cluster over SSH cannot be reached: no route"):
+        Hosts(Fleet(ssh={"port": 9}, tls="/tls", hosts=hosts)).addresses()
+    workers, scheduler = started.call_args.args
+    each = [(of["cls"].__name__, of["options"]["address"]) for of in (scheduler, *workers.values())]
+    assert each == [("Scheduler", "a.lan"), ("Worker", "a.lan"), ("Worker", "b.lan")]
+    encrypted = {"dashboard": False, "protocol": "tls://"}
+    own = {"connect_options": {"port": 9}, "kwargs": {**encrypted, "name": "b", "nthreads": 1}}
+    assert workers["b"]["options"] == {"address": "b.lan", **own}
 
 
 # --- workers in threads ------------------------------------------------------------------
@@ -284,58 +294,8 @@ class TestEncrypted:
             content = path.read_bytes() if path.is_file() else b""
             assert not re.search(rb"PGPASSWORD|SCRAM-SHA-256\$", content), path
 
-    def test_a_fleet_is_started_over_ssh_and_ends_with_the_run(
-        self, sshd, certificates, folder_of, run, tmp_path
-    ):
-        own = {"tls": str(certificates), "hosts": dict.fromkeys("ab", FleetHost(ssh="127.0.0.1"))}
-        assert set(run(folder_of(6), Hosts(Fleet(ssh=sshd, **own))).values()) == {"a", "b"}
-        assert eventually(lambda: not started_over_ssh(tmp_path))
-        with pytest.raises(PreflightError, match="cluster over SSH cannot be reached"):
-            Hosts(Fleet(ssh={**sshd, "port": 9}, **own)).addresses()
-
     def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, start, tmp_path):
         make_certificates(tmp_path / "others")
         others = Hosts(Fleet(scheduler=start(18787), tls=str(tmp_path / "others")))
         with pytest.raises(PreflightError, match="cannot be reached"), others.connected():
             pass
-
-
-@pytest.fixture
-def sshd(tmp_path):
-    """A server for SSH that lets this user in, by a key; how it is connected to."""
-    pytest.importorskip("asyncssh")
-    program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None or not shutil.which("ssh-keygen"):
-        pytest.skip("no sshd here: install openssh-server")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # else made when the machine starts it
-    for name in ("host", "user"):
-        keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name]
-        subprocess.run(keygen, check=True, stdin=subprocess.DEVNULL)
-    config, log = tmp_path / "sshd_config", tmp_path / "sshd.log"
-    config.write_text(f"""\
-Port 18722
-ListenAddress 127.0.0.1
-HostKey {tmp_path}/host
-AuthorizedKeysFile {tmp_path}/user.pub
-StrictModes no
-UsePAM no
-PidFile none
-PasswordAuthentication no
-SetEnv PYTHONPATH={PATHS["PYTHONPATH"]} {MARK}={tmp_path}
-""")
-    with log.open("wb") as stderr:
-        server = subprocess.Popen([program, "-D", "-e", "-f", config], stderr=stderr)
-    try:
-        assert eventually(lambda: b"listening" in log.read_bytes())
-        user, keys = pwd.getpwuid(os.geteuid()).pw_name, [str(tmp_path / "user")]
-        yield {"port": 18722, "username": user, "client_keys": keys, "known_hosts": None}
-    finally:
-        for process in [server, *started_over_ssh(tmp_path)]:
-            process.kill()
-        server.wait()
-
-
-def started_over_ssh(folder):
-    processes = psutil.process_iter()
-    return [p for p in processes if (known(p.environ) or {}).get(MARK) == str(folder)]
