@@ -1,9 +1,9 @@
 """A study on many hosts: each trial is kept once, whatever dies and whatever is sent twice."""
 
-import contextlib
 import secrets
-from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from itertools import count
+from math import inf
 from unittest.mock import Mock
 
 import pytest
@@ -21,12 +21,11 @@ KILLED = UnwantedError("killed")
 
 
 class Queue(list):
-    name, twice = "messages", False
+    name = "messages"
 
-    def get(self, batch: bool) -> list[Any]:
+    def get(self, batch):
         messages, self[:] = list(self), []
-        other = {"sender": "again", "files": {"stdout": b"other"}}
-        return messages + [{**m, **other} for m in messages if self.twice and "files" in m]
+        return messages
 
 
 class FakeHosts:
@@ -36,44 +35,32 @@ class FakeHosts:
     the hosts that are connected, or what the scheduler answers.
     """
 
-    def __init__(
-        self, *names: str, script: Any = None, back_within_s: float = 999, there: Any = None
-    ) -> None:
+    def __init__(self, *names, script=None, back_within_s=999, there=None, lost=None):
         self.fleet = Fleet(scheduler="inproc://", insecure=True, back_within_s=back_within_s)
-        self.names, self.script = list(names), script or {}
+        self.script = script or {}
         self.there = {name: f"{name}:1" for name in names} if there is None else there
-        self.messages, self.sent = Queue(), list[dict[str, Any]]()
-        self.calls, self.tasks = list[tuple[str, list[int]]](), list[Any]()
-        self.before: Callable[[int], object] = lambda call: None
+        self.servers, self.addresses = (
+            lambda: list(names),
+            Mock(side_effect=lost or (lambda: dict(self.there))),
+        )
+        self.messages, self.sent, self.calls, self.tasks = Queue(), [], [], []
+        self.connected, self.queue = (lambda: nullcontext(self)), (lambda: nullcontext(self.messages))
+        self.before, self.twice = (lambda call: None), False
 
-    def connected(self) -> Any:
-        return contextlib.nullcontext(self)
-
-    def queue(self) -> Any:
-        return contextlib.nullcontext(self.messages)
-
-    def servers(self) -> list[str]:
-        return self.names
-
-    def addresses(self) -> dict[str, str]:
-        if isinstance(self.there, Exception):
-            raise self.there
-        return dict(self.there)
-
-    def submit(self, host: str, address: str, call: Any, queue: str, number: int) -> Any:
+    def submit(self, host, address, call, queue, number):
         self.calls.append((host, sorted({trial.block for trial in call.args[0].trials})))
         self.before(len(self.calls))
-        limit, reason = self.script.get(len(self.calls), (9999, None))
-        tag, sent = {"host": host, "number": number, "sender": secrets.token_hex(4)}, 0
+        limit, reason = self.script.get(len(self.calls), (inf, None))
+        tag, trials = {"host": host, "number": number, "sender": secrets.token_hex(4)}, count()
 
-        def send(message: Any) -> None:
-            nonlocal sent
-            if "measurement" in message:
-                if sent == limit:
-                    raise reason
-                sent += 1
+        def send(message):
+            if "measurement" in message and next(trials) == limit:
+                raise reason
             self.messages.append({**tag, **message})
             self.sent.append({**tag, **message})
+            if self.twice and "files" in message:
+                other = {"sender": "again", "files": {"stdout": b"other"}}
+                self.messages.append({**tag, **message, **other})
 
         task = Mock(status="finished", done=lambda: True)
         try:
@@ -82,9 +69,6 @@ class FakeHosts:
             task.configure_mock(status="error", **{"exception.return_value": end})
         self.tasks.append(task)
         return task
-
-
-Run = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -154,7 +138,7 @@ def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run):
         (FakeHosts("a", script=dict.fromkeys(range(99), (1, UnwantedError("out of memory")))), (),
          f"block 1 was lost {MOST_ATTEMPTS} times, at last on a: out of memory"),
         (FakeHosts("a", back_within_s=0, there={}), (), "no host is left for the blocks of a "),
-        (FakeHosts("a", there=OSError("connection closed")), (), r"the fleet's scheduler is lost \(OSError\)"),
+        (FakeHosts("a", lost=OSError("closed")), (), r"the fleet's scheduler is lost \(OSError\)"),
         (FakeHosts("a", "b"), ("defaults", "control", "tuned"), "a: every trial of block 1 failed"),
     ],
     ids=["lost again and again", "no host", "no scheduler", "cannot do it"],
@@ -175,7 +159,7 @@ def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run):
 
 def test_a_second_execution_under_the_same_number_is_discarded(folder_of, run):
     folder, hosts = folder_of(1), FakeHosts("a")
-    hosts.messages.twice = True
+    hosts.twice = True
     run(folder, hosts)
     assert all(folder.raw(trial_id, "stdout") != b"other" for trial_id in ids(folder))
 

@@ -1,6 +1,5 @@
 """What a run asks of its hosts, and an experiment at a fixed rate: the capacity is measured once, its shares become rates."""
 
-import contextlib
 from math import inf
 from unittest.mock import Mock
 
@@ -10,7 +9,7 @@ from hosts import fleet_of
 
 from benchlib.errors import InputError, Interrupted, PreflightError
 from benchlib.plan.level import Level, LoadPatch
-from benchlib.plan.model import Load, Study
+from benchlib.plan.model import Load
 from benchlib.report.view import View
 from benchlib.study import runs
 from benchlib.study.experiment import Experiment
@@ -33,29 +32,20 @@ class RatedBench(FakeBench):
         return kept.model_copy(update={"load_argv": (*kept.load_argv[:-1], *words, "bench")})
 
 
-class Host:
-    """Takes the place of a machine: ``reaches`` is a level's tps, ``opened`` the studies that ran."""
-
-    def __init__(self, workspace):
-        self.workspace, self.reaches, self.raising, self.opened = workspace, {}, {}, []
-        self.origin = {"host": {"identity": "this"}}
-
-    @contextlib.contextmanager
-    def open(self, plan, name, tell):
-        self.opened.append(name)
-
-        def speed(trial):
-            return min(self.reaches.get(trial.level, TPS), plan.level_load(trial.level).rate or inf)
-
-        with RatedBench(plan, self.workspace, speed, raising=self.raising).open(tell) as bench:
-            yield bench
-
-
 @pytest.fixture
 def host(tmp_path, data_root, monkeypatch):
-    made = Host(tmp_path)
+    """Takes the place of a machine: ``reaches`` is a level's tps, ``opened`` the studies that ran, ``origin`` where they do."""
+    made = Mock(reaches={}, raising={}, opened=[], origin={"host": {"identity": "this"}})
+
+    def open_bench(plan, name, tell):
+        def speed(trial):
+            return min(made.reaches.get(trial.level, TPS), plan.level_load(trial.level).rate or inf)
+
+        made.opened.append(name)
+        return RatedBench(plan, tmp_path, speed, raising=made.raising).open(tell)
+
     monkeypatch.setattr(runs, "preflight", lambda plan: [])
-    monkeypatch.setattr(runs, "open_bench", made.open)
+    monkeypatch.setattr(runs, "open_bench", open_bench)
     monkeypatch.setattr(runs, "builds", lambda plan: made.origin.get("builds", {}))
     monkeypatch.setattr(runs, "provenance", lambda study: made.origin)
     monkeypatch.setattr(runs.facts, "identity", lambda: made.origin["host"]["identity"])
@@ -63,12 +53,11 @@ def host(tmp_path, data_root, monkeypatch):
 
 
 @pytest.fixture
-def experiment_of(plan_of):
+def experiment_of(study_of):
     """An experiment of three blocks, judged by latency, as a notebook would make it anew."""
 
     def make(load=HALF, **changes):
-        plan = plan_of(load=load, metric="latency_average_ms", **changes)
-        study = Study(name="rated", title="Rated", plan=plan, trials=plan.design(3))
+        study = study_of(3, name="rated", load=load, metric="latency_average_ms", **changes)
         return Experiment(StudyFolder("rated"), study)
 
     return make
