@@ -134,7 +134,7 @@ def run(tmp_path):
 def test_a_study_runs_on_all_hosts_and_a_worker_that_ends_at_any_moment_loses_nothing(
     cluster, folder_of, run, monkeypatch, moment, number
 ):
-    monkeypatch.setattr(driver, "_LOOK_S", 0.1)
+    monkeypatch.setattr(driver, "_LOOK_S", 0.1 if moment else 2.0)
     worker, lines = cluster.workers[number], count(1)
 
     def tell(line):

@@ -163,7 +163,7 @@ def test_a_rate_in_numbers_needs_no_capacity(host, run):
 
 
 def test_the_same_again_measures_nothing_and_has_the_same_rates(host, run):
-    assert run().plan.capacity_tps == TPS
+    assert run().facts()["Load"] == "tpcb-like, 4 clients at 500 tps (50 % of capacity)"
     host.reaches = {"defaults": 2000.0, "control": 2000.0}
     assert run().plan.capacity_tps == TPS
     assert host.opened == ["rated-capacity", "rated"]
