@@ -136,7 +136,7 @@ def freeze(stand):
         pytest.param(
             "standing", kill, "ServerError: the server ended during the trial", marks=pytest.mark.long
         ),
-        pytest.param("standing", freeze, "LoadError: .* did not end within 9 s", marks=pytest.mark.long),
+        pytest.param("standing", freeze, "TrialError: .* did not end within 9 s", marks=pytest.mark.long),
     ],
 )
 def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error, trials, monkeypatch):

@@ -106,6 +106,7 @@ def test_a_condition_is_met_where_it_held_in_four_of_five_trials(declared):
         ["control", 1, 5, False],
         ["tuned", 0, 0, None],
     ]
+    assert checked(declared({"few": "checkpoints <= 1"}), figures)["held"].tolist() == [5, 5, 0]
     (concern,) = unmet(rows)
     assert (concern.code, concern.level, concern.grave) == ("condition", "control", False)
     assert "writes: held in 1 of 5 trials of 'control'" in concern.message

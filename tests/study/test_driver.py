@@ -120,6 +120,7 @@ def test_an_unfinished_block_runs_again_whole(folder_of, run, hosts, calls, n_sp
 def test_a_failed_trial_that_is_set_aside_counts_as_failed_no_more(folder_of, run):
     lines = run(folder_of(1), FakeHosts("a", script={1: (2, KILLED)}), failing={1: "no space"})
     assert any(line.startswith("small: trial 1/3, 1 failed, ") for line in lines)
+    assert [line[:17] for line in lines if "has lost" in line] == ["small: trial 0/3,"]
     assert "failed" not in lines[-1], lines
 
 
