@@ -48,6 +48,22 @@ def test_a_study_gets_another_name_and_stays_what_it_is(study: StudyFolder) -> N
 RENAME, DELETE = lambda _: curate.rename("small", "x"), lambda _: curate.delete("small")
 
 
+@pytest.mark.parametrize(("change", "ended"), [(RENAME, ["x"]), (DELETE, [])])
+def test_an_interruption_leaves_it_whole_or_gone_and_the_same_again_ends_it(
+    change, ended, study, monkeypatch
+):
+    before = files("small")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            change(study)
+    assert study_names() == ["small"] * len(ended)
+    change(study)
+    assert study_names() == ended
+    assert [files(name) for name in ended] == [before] * len(ended)
+    assert hidden(study.path.parent) == []
+
+
 @pytest.mark.parametrize("change", [RENAME, DELETE, trim])
 def test_a_study_that_is_being_run_is_left_alone(change, study: StudyFolder, monkeypatch) -> None:
     monkeypatch.setattr(curate, "held_by", lambda: "study “small” (process 7)")
@@ -115,32 +131,6 @@ def test_what_is_damaged_or_has_no_place_is_not_handed_on(study: StudyFolder, tm
     assert not (tmp_path / "x.zip").exists()
 
 
-STEPS = {
-    "export": (lambda folder: curate.export("small", folder / "y.zip"), ["small"]),
-    "import": (lambda folder: curate.import_study(folder / "x.zip", "again"), ["again", "small"]),
-    "rename": (lambda _: curate.rename("small", "larger"), ["larger"]),
-    "delete": (lambda _: curate.delete("small"), []),
-}
-
-
-@pytest.mark.parametrize(("step", "ended"), STEPS.values(), ids=list(STEPS))
-def test_an_interruption_leaves_a_study_whole_and_the_same_again_ends_it(
-    step, ended, study: StudyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = files("small")
-    curate.export("small", tmp_path / "x.zip")
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            step(tmp_path)
-    assert study_names() == (["small"] if ended else [])
-    assert not (tmp_path / "y.zip").exists()
-    step(tmp_path)
-    assert study_names() == ended
-    assert [files(name) for name in ended] == [before] * len(ended)
-    assert hidden(tmp_path) == hidden(study.path.parent) == []
-
-
 DEFLATED = zipfile.ZIP_DEFLATED
 HOSTILE = {
     "empty": ({}, DEFLATED),
@@ -160,9 +150,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("members", "method"), HOSTILE.values(), ids=list(HOSTILE))
 @pytest.mark.usefixtures("data_root")
-def test_what_is_no_study_is_refused_and_nothing_of_it_is_kept(
-    members, method, tmp_path, monkeypatch
-) -> None:
+def test_what_is_no_study_is_refused_and_nothing_of_it_is_kept(members, method, tmp_path, monkeypatch):
     monkeypatch.setattr(curate, "_MOST_MEMBERS", 3)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for name, content in members.items():

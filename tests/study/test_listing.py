@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import pytest
 from kept import ran
 
 from benchlib.study.listing import listing
 from benchlib.study.store import StudyFolder
 
 
-def test_a_study_is_read_once_and_again_when_it_has_changed_and_a_damaged_one_each_time(
-    folder_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_read_once_and_again_when_it_has_changed(folder_of, tmp_path: Path, monkeypatch) -> None:
     folder = folder_of(name="one")
     (folder_of(name="bad").path / "study.json").write_text("{")
     row = {"study": "one", "trials": 6, "kept": 0, "failed": 0, "title": "Small"}

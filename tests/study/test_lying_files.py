@@ -58,8 +58,8 @@ def swapped(*names: str) -> Lie:
     return lambda tuned, control: [swap(tuned / name, control / name) for name in names]
 
 
-def listed(tuned: Path) -> Path:
-    return tuned.parents[1] / CHECKSUMS
+def listed(content: bytes) -> Lie:
+    return lambda tuned, _: (tuned.parents[1] / CHECKSUMS).write_bytes(content)
 
 
 LIES: dict[str, Lie] = {
@@ -70,9 +70,9 @@ LIES: dict[str, Lie] = {
     "a link": lambda tuned, control: gone(tuned / "stdout").symlink_to(control / "stdout"),
     "a pipe": lambda tuned, _: os.mkfifo(gone(tuned / "stdout")),
     "a folder": lambda tuned, _: gone(tuned / "stdout").mkdir(),
-    "no checksums": lambda tuned, _: listed(tuned).unlink(),
-    "checksums of others": lambda tuned, _: listed(tuned).write_text("0" * 64 + "  trials/x/y\n"),
-    "checksums that are none": lambda tuned, _: listed(tuned).write_bytes(b"\xff" * 99),
+    "no checksums": listed(b""),
+    "checksums of others": listed(b"0" * 64 + b"  trials/x/y\n"),
+    "checksums that are none": listed(b"\xff" * 99),
 }
 
 
@@ -145,12 +145,7 @@ def test_logs_of_transactions_are_compared_too(study: StudyFolder, tmp_path: Pat
         seal(study)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_checksums_are_as_sha256sum_writes_them_packed_or_not(study: StudyFolder, packed: bool) -> None:
-    if packed:
-        trim(study)
-        subprocess.run(["tar", "-xf", ARCHIVE], cwd=study.path, check=True)
-    assert len(study.kept()) == 9
+def test_checksums_are_as_sha256sum_writes_them(study: StudyFolder) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=study.path, check=True)
 
 
@@ -164,24 +159,26 @@ def test_an_older_study_goes_on_with_checksums_for_what_is_new(older: StudyFolde
     assert "checksum differs" in refused(older.kept)
 
 
+HOST, TWICE = "study.json is damaged (provenance.host", "a trial is there twice"
+
+
 @pytest.mark.parametrize(
     ("changes", "again", "why"),
     [
-        ({"format": 3, "moods": []}, None, "study.json was made by a newer benchlib"),
-        ({}, {}, "a trial is there twice"),
-        ({}, {"position": 9}, "a trial is there twice"),
-        ({}, {"level": "none"}, "not among the levels"),
-        ({"provenance": {"host": "a text"}}, None, "study.json is damaged (provenance.host"),
-        ({"provenance": {"host": {"memory_mib": "much"}}}, None, "study.json is damaged (provenance.host"),
+        ({"format": 3, "moods": []}, [], "study.json was made by a newer benchlib"),
+        ({"provenance": {"host": "a text"}}, [], HOST),
+        ({"provenance": {"host": {"memory_mib": "much"}}}, [], HOST),
+        ({}, [{}], TWICE),
+        ({}, [{"position": 9}], TWICE),
+        ({}, [{"level": "none"}], "not among the levels"),
     ],
 )
-def test_a_plan_that_is_none_is_told(folder_of, changes, again, why: str) -> None:
-    """``again`` is what another trial like the first says differently."""
-    study = folder_of()
-    trials = json.loads((study.path / "study.json").read_text())["trials"]
-    more = [] if again is None else [{**trials[0], **again}]
-    say(study.path / "study.json", **{"trials": trials + more, **changes})
-    assert why in refused(study.kept)
+def test_a_plan_that_is_none_is_told(folder_of, changes, again, why) -> None:
+    """``again`` is what more trials like the first say differently."""
+    path = folder_of().path / "study.json"
+    trials = json.loads(path.read_text())["trials"]
+    say(path, trials=[*trials, *({**trials[0], **one} for one in again)], **changes)
+    assert why in refused(StudyFolder("small").kept)
 
 
 # --- archives and links -------------------------------------------------------------
@@ -204,15 +201,11 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
     "bomb": lambda: lzma.compress(bytes(1 << 25), preset=0),
     "large": lambda: tar_of((NAME, FILE, bytes(1 << 25))),
     "link": lambda: tar_of((NAME, tarfile.SYMTYPE, b"")),
-    "hard link": lambda: tar_of((NAME, tarfile.LNKTYPE, b"")),
     "device": lambda: tar_of((NAME, tarfile.CHRTYPE, b"")),
     "outside": lambda: tar_of(("trials/../../x", FILE, b"x")),
-    "absolute": lambda: tar_of(("/etc/x", FILE, b"x")),
     "elsewhere": lambda: tar_of(("study.json", FILE, b"x")),
     "twice": lambda: tar_of((NAME, FILE, b"x"), (NAME, FILE, b"y")),
-    "sparse": lambda: tar_of((NAME, tarfile.GNUTYPE_SPARSE, b"x" * 512)),
     "long names": lambda: tar_of(*[("x", tarfile.GNUTYPE_LONGNAME, b"y")] * 3000),
-    "no archive": lambda: b"trials",
     "no tar": lambda: lzma.compress(b"x" * 5000),
     "cut": lambda: tar_of((NAME, FILE, b"x"))[:-20],
 }

@@ -28,9 +28,7 @@ def run(folder_of, tmp_path: Path) -> Callable[..., StudyFolder]:
     return lambda blocks=1, **changes: ran(folder_of(blocks, **changes), tmp_path)
 
 
-def note(
-    folder: StudyFolder, levels: Iterable[str] = TPS, blocks: Iterable[int] = (1,), **facts: Any
-) -> None:
+def note(folder: StudyFolder, levels: Iterable[str] = TPS, blocks: Iterable[int] = (1,), **facts) -> None:
     """Have kept trials say something more."""
     for level, block in product(levels, blocks):
         say(place(folder, level, block) / MEASUREMENT, **facts)
@@ -52,9 +50,8 @@ def test_a_row_per_trial_in_the_order_of_the_design_has_what_pgbench_printed(run
     folder = run(2)
     frame = shown(folder).trials
     assert list(frame.columns) == list(TRIAL_COLUMNS)
-    assert list(zip(frame.block, frame.position, frame.level, frame.seed, strict=True)) == [
-        (t.block, t.position, t.level, t.seed) for t in folder.read().trials
-    ]
+    order = ["block", "position", "level", "seed"]
+    assert frame[order].equals(pd.DataFrame(folder.read().trials)[order])
     assert frame[["error", "host", "latency_p95_ms"]].isna().all(axis=None)
     tuned = frame[frame.level == "tuned"].iloc[0]
     assert tuned.tps == tuned.speed == pytest.approx(2000)
@@ -99,7 +96,6 @@ def test_the_busiest_generator_tells_how_busy_the_load_tool_is(run) -> None:
         ([100] * 8, 1),
         ([10, 40, 70, 90, 96, *[100] * 7], 5),
         ([10, 500, *[10] * 4, *[100] * 6], 7),  # one lucky second is none
-        ([10, 97, 80, 97, *[100] * 6], 2),
         ([100] * 7, None),
         ([0] * 12 + [1], None),
     ],
@@ -118,7 +114,6 @@ def test_the_time_to_the_steady_rate_is_read_from_the_progress(rates, seconds) -
         (Flushes.FILE, "{}", "fsync.json is damaged"),
         (TRANSACTION_LOG, "no parquet", TRANSACTION_LOG),
     ],
-    ids=["gone", "lost digits of tps", "lost client", "counters", "flushes", "log"],
 )
 def test_a_damaged_file_is_an_error_not_a_figure(run, name, content, why) -> None:
     row = replaced(run(), name, content)
@@ -134,12 +129,10 @@ def test_what_is_told_after_a_trial_s_time_is_no_reading_of_it(run) -> None:
     assert set(shown(folder).progress["elapsed_s"]) == {1.0, 2.0, 3.0}
 
 
-@pytest.mark.parametrize(
-    ("timeout", "cycles"), [("3 s", 1), ("1 s", None), ("2 s", None), ("30 min", None), (None, None)]
-)
+@pytest.mark.parametrize(("timeout", "cycles"), [("3 s", 1), ("1 s", None), ("2 s", None), ("30 min", None)])
 def test_a_trial_of_whole_cycles_of_checkpoints_says_of_how_many(run, timeout, cycles) -> None:
     folder = run()  # of three seconds, in each a checkpoint
-    note(folder, settings={"checkpoint_timeout": timeout} if timeout else {})
+    note(folder, settings={"checkpoint_timeout": timeout})
     told = shown(folder).trials["checkpoint_cycles"]
     assert told.isna().all() if cycles is None else (told == cycles).all()
 
@@ -151,21 +144,19 @@ NOT_COUNTED = {"checkpointer": None, "bgwriter": {"buffers_alloc": 3}}
 @pytest.mark.parametrize(
     ("before", "after", "wal", "checkpoints"),
     [
-        ({}, RESET, False, None),
-        ({"lsn": None}, {"lsn": None}, False, 1),
-        (NOT_COUNTED, NOT_COUNTED, True, None),
-        (None, None, False, None),
+        ({}, RESET, None, None),
+        ({"lsn": None}, {"lsn": None}, None, 1),
+        (NOT_COUNTED, NOT_COUNTED, WAL_PER_TRANSACTION, None),
     ],
-    ids=["gone backwards", "no position in the WAL", "no checkpointer", "no counters"],
+    ids=["gone backwards", "no position in the WAL", "no checkpointer"],
 )
 def test_what_the_counters_do_not_tell_is_missing(run, before, after, wal, checkpoints) -> None:
-    content: Any = counters(6000)
-    bent = {"before": {**content["before"], **(before or {})}, "after": {**content["after"], **(after or {})}}
-    row = replaced(run(), "statistics.json", None if before is None else json.dumps(bent))
+    told: Any = counters(6000)
+    bent = {"before": told["before"] | before, "after": told["after"] | after}
+    row = replaced(run(), "statistics.json", json.dumps(bent))
     assert row.tps == pytest.approx(2000)
-    assert pd.isna(row.error)
-    assert pd.notna(row.wal_bytes_per_transaction) == wal
-    assert (None if pd.isna(row.checkpoints) else row.checkpoints) == checkpoints
+    shown = [row.error, row.wal_bytes_per_transaction, row.checkpoints]
+    assert [None if pd.isna(each) else each for each in shown] == [None, wal, checkpoints]
 
 
 def doubts(folder: StudyFolder, **columns: float) -> list[Concern]:
@@ -209,9 +200,8 @@ def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
     folder = run()
     note(folder, ["defaults", "control"], host={"vm.swappiness": "60"})
     note(folder, ["tuned"], host={"vm.swappiness": "0"})
-    assert tunables(folder.read().plan, folder.kept()) == {
-        "vm.swappiness": {"60": "defaults, control", "0": "tuned"}
-    }
+    (by_value,) = tunables(folder.read().plan, folder.kept()).values()
+    assert by_value == {"60": "defaults, control", "0": "tuned"}
 
 
 def test_latency_quantiles_come_from_the_transaction_log(run, tmp_path: Path) -> None:
@@ -224,41 +214,34 @@ def test_latency_quantiles_come_from_the_transaction_log(run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("workload", "ops_per_s", "commit", "flushes", "codes"),
+    ("ops_per_s", "commit", "per_s", "codes"),
     [
-        (
-            "tpcb-like",
-            80.0,
-            "on",
-            80.0,
-            ["implausible_commit_rate"],
-        ),  # of four clients each waits for its own
-        ("tpcb-like", 800.0, "on", 800.0, []),
-        ("tpcb-like", 80.0, "off", None, []),
-        (None, 80.0, "on", None, []),  # it has no invariant, so not every transaction need write
+        (80.0, "on", 80.0, ["implausible_commit_rate"]),  # of four clients each waits for its own commit
+        (800.0, "on", 800.0, []),
+        (80.0, "off", float("nan"), []),
     ],
 )
-def test_more_commits_than_flushes_could_make_safe_are_flagged(
-    run, workload, ops_per_s, commit, flushes, codes
-) -> None:
-    folder = run(workload=load_workload(workload)) if workload else run()
-    section = "Compare file sync methods using one 8kB write"
-    test = {"methods": [{"section": section, "method": "fdatasync", "ops_per_s": ops_per_s}]}
+def test_more_commits_than_flushes_could_make_safe_are_flagged(run, ops_per_s, commit, per_s, codes) -> None:
+    rate = {
+        "section": "Compare file sync methods using one 8kB write",
+        "method": "fdatasync",
+        "ops_per_s": ops_per_s,
+    }
     used = {"fsync": "on", "synchronous_commit": commit, "wal_sync_method": "fdatasync"}
-    row = replaced(folder, Flushes.FILE, json.dumps({"durability": used, "flushes": test}))
-    assert (None if pd.isna(row.flushes_per_s) else row.flushes_per_s) == flushes
+    told = json.dumps({"durability": used, "flushes": {"methods": [rate]}})
+    folder = run(workload=load_workload("tpcb-like"))
+    assert replaced(folder, Flushes.FILE, told).flushes_per_s == pytest.approx(per_s, nan_ok=True)
     assert [concern.code for concern in doubts(folder)] == codes
+    assert pd.isna(replaced(run(name="b"), Flushes.FILE, told).flushes_per_s), (
+        "nothing says that all of it writes"
+    )
 
 
 def test_what_a_statement_took_is_a_row_per_trial_where_the_load_tool_told(run) -> None:
     folder = run()
     assert shown(folder).measured.statements.empty
-    told = pgbench_output(tps=2000)[0] + (
-        "statement latencies in milliseconds and failures:\n"
-        "         0.002           0  \\set aid random(1, 100000 * :scale)\n"
-        "         0.312           0  UPDATE pgbench_accounts SET abalance = 1;\n"
-    )
-    replaced(folder, "stdout", told)
-    frame = shown(folder).measured.statements
-    assert frame["latency_ms"].tolist() == [0.002, 0.312]
-    assert set(frame["level"]) == {"tuned"}
+    told = "statement latencies in milliseconds and failures:\n   0.312   0  UPDATE pgbench_accounts SET abalance = 1;\n"
+    replaced(folder, "stdout", pgbench_output(tps=2000)[0] + told)
+    assert shown(folder).measured.statements[["level", "latency_ms"]].to_numpy().tolist() == [
+        ["tuned", 0.312]
+    ]

@@ -53,9 +53,7 @@ def test_a_study_may_not_have_another_name(name: str, data_root: Path) -> None:
     assert not any(data_root.iterdir())
 
 
-def test_data_are_where_the_variable_says_else_in_the_project(
-    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_are_where_the_variable_says_else_in_the_project(data_root, tmp_path, monkeypatch) -> None:
     assert store.data_root() == data_root
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(store.DATA_VARIABLE, "here")
@@ -70,9 +68,7 @@ def test_data_are_where_the_variable_says_else_in_the_project(
     assert store.data_root() == tmp_path / "data"
 
 
-def test_a_study_that_cannot_be_written_leaves_the_former_one(
-    folder: StudyFolder, study_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_that_cannot_be_written_leaves_the_former_one(folder, study_of, monkeypatch) -> None:
     monkeypatch.setattr(os, "fsync", Mock(side_effect=FULL))
     assert "free some space" in refused(folder.write, study_of(5), kind=StudyError)
     assert folder.read().blocks == 2
@@ -115,7 +111,7 @@ def test_a_trial_is_kept_with_its_raw_files_verbatim(folder: StudyFolder, raw: P
 @pytest.mark.parametrize(
     ("module", "step", "done"), [(files, "copy", 0), (files, "copy", 2), (os, "rename", 0), (os, "rename", 2)]
 )
-def test_nothing_is_visible_of_a_trial_that_is_cut_off_and_it_can_be_kept_again(
+def test_a_trial_that_is_cut_off_leaves_nothing(
     folder: StudyFolder, trial: Trial, raw: Path, monkeypatch: pytest.MonkeyPatch, module, step, done, reason
 ) -> None:
     stopped = Mock(wraps=getattr(module, step), side_effect=[*[DEFAULT] * done, reason])
@@ -135,9 +131,7 @@ def test_nothing_is_visible_of_a_trial_that_is_cut_off_and_it_can_be_kept_again(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the names of open files are Linux's to tell")
-def test_everything_is_on_disk_before_the_name_is_given(
-    folder: StudyFolder, trial: Trial, raw: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_on_disk_before_the_name_is_given(folder, trial: Trial, raw: Path, monkeypatch) -> None:
     synced: list[Path] = []
     before: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink()))

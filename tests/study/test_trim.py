@@ -17,19 +17,13 @@ from benchlib.study.records import Samples
 from benchlib.study.store import CHECKSUMS, TRANSACTION_LOG, StudyFolder
 from benchlib.study.trim import NOTE, trim
 
-LOG = "".join(
-    f"{n % 8} {n // 8} {('failed' if n == 5 else 'skipped' if n == 6 else 900 + n % 97)} 0 "
-    f"17000000{n // 1000:02} {n % 1000 * 1000} {n % 700}\n"
-    for n in range(6002)
-)
-"""All transactions of a trial of “tuned”, under a rate."""
-
 
 @pytest.fixture
 def study(folder_of, tmp_path: Path) -> StudyFolder:
     """A study of three blocks with everything that trials leave; one of its trials failed."""
     folder = ran(folder_of(3), tmp_path, failing={9: "lost"}, instruments=True)
-    (tmp_path / "log.1").write_text(LOG)
+    rows = (f"{n % 8} {n // 8} {900 + n % 97} 0 17000000{n // 1000:02} 5 {n % 700}\n" for n in range(6000))
+    (tmp_path / "log.1").write_text("".join(rows))
     keep_log([tmp_path / "log.1"], place(folder) / TRANSACTION_LOG, ["pgbench", "-l", "--rate=1000"])
     seal(folder)
     return folder

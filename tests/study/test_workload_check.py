@@ -1,5 +1,6 @@
 """Workloads tried: each script once, with its plans, and what must hold."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,7 @@ def test_each_script_is_tried_with_the_plans_of_what_the_server_got(tmp_path: Pa
     assert "2 of 4 scripts fail" in str(result.exception)
     _, reads, inserts, fails, lies = result.output.split("\nscript ")
     assert reads.startswith("1, weight 1: runs")
-    assert "WHERE i = " in reads
-    assert "11, 12, 1…])" in reads, "a long list is cut"
-    assert "Index" in reads
+    assert re.search(r"WHERE i = .*11, 12, 1…\]\)(.|\n)*Index", reads), "a long list is cut"
     assert inserts.startswith("2, weight 3: runs")
     assert "missing" in fails
     assert "holds 2 new rows (wanted 1)" in lies
