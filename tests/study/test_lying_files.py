@@ -143,6 +143,9 @@ def test_logs_of_transactions_are_compared_too(study: StudyFolder, tmp_path: Pat
     for why in ("checksum differs", "is not of this trial"):
         assert shown(study).trials["error"].dropna().str.contains(why).tolist() == [True, True]
         seal(study)
+    log = place(study) / TRANSACTION_LOG
+    log.symlink_to(log.rename(tmp_path / "elsewhere"))
+    assert "it is a link" in refused(study.transaction_log, log.parent.name)
 
 
 def test_checksums_are_as_sha256sum_writes_them(study: StudyFolder) -> None:

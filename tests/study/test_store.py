@@ -124,7 +124,7 @@ def test_a_trial_that_is_cut_off_leaves_nothing(
     (pending := folder.path / "trials" / f".pending-{trial.id}").mkdir()
     (pending / "plans.json").write_text("{}")  # as a kill leaves it
     again = StudyFolder(folder.name)
-    again.keep(measurement(trial), raw)
+    again.keep(measurement(trial, "lost again"), raw)
     assert [*again.kept()] == [path.name for path in pending.parent.iterdir()] == [trial.id]
     assert contents(pending.parent / trial.id).keys() == {*contents(raw), MEASUREMENT}
     assert {len(either) for either in again.checksums().values()} == {1}
