@@ -1,79 +1,161 @@
-"""The command that undoes what a crash left, as its callers meet it."""
+"""What is left of a run is stopped, undone and removed in an order that harms nobody."""
 
+import contextlib
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
+import psutil
 import pytest
+from fakes import Outcome
+from host_parts import Mount, Start, Tunable
+from needs import root
 
-from benchlib.cli import main
-from benchlib.host.changes import Made, Written
+from benchlib.host.changes import Made, Mounted, Written
 from benchlib.host.journal import Journal
+from benchlib.host.sweep import processes_of, remove_shared_memory
+from benchlib.server.cluster import Cluster
 
-
-class Outcome(NamedTuple):
-    status: str | int | None
-    out: str
-    err: str
-
-
-@pytest.fixture
-def recover(capsys: pytest.CaptureFixture[str], scratch: Path) -> Callable[[], Outcome]:
-    def call() -> Outcome:
-        status: str | int | None = 0
-        try:
-            main(["recover"])
-        except SystemExit as reason:
-            status = reason.code
-        return Outcome(status, *capsys.readouterr())
-
-    return call
+CommandLine = Callable[..., Outcome]
 
 
 @pytest.fixture
 def crashed(scratch: Path) -> Journal:
     """The journal of a run that ended without a word."""
-    (scratch / "run-gone").mkdir(mode=0o700)
+    (scratch / "run-gone" / "c000" / "data").mkdir(parents=True)
+    (scratch / "run-gone").chmod(0o700)
+    (scratch / "run-gone" / "c000" / "data" / "file").write_text("ours")
     return Journal(scratch / "run-gone" / "journal")
 
 
+@pytest.fixture
+def mounted(crashed: Journal, mount: Mount) -> Path:
+    """A file system in memory inside the folder, with a file that is not ours to remove."""
+    target = mount(crashed.path.parent / "c000" / "m")
+    (target / "precious").touch()
+    return target
+
+
 def test_each_run_has_a_line_that_says_what_was_undone(
-    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path, kernel_root: Path
+    command_line: CommandLine, crashed: Journal, scratch: Path, tmp_path: Path, tunable: Tunable
 ) -> None:
-    tunable = kernel_root / "proc/sys/vm/swappiness"
-    tunable.parent.mkdir(parents=True)
-    tunable.write_text("7")
-    chapter = crashed.chapter()
-    chapter.note(Written(path=tunable, former="60", value="7"))
-    made = Made(folder=tmp_path / "benchlib-x")
-    chapter.note(made)
+    file, made = tunable("vm/swappiness"), Made(folder=tmp_path / "benchlib-x")
+    file.write_text("7")
+    for change in (Written(path=file, former="60", value="7"), made):
+        crashed.chapter().note(change)
     made.make()
     (scratch / "run-older").mkdir(mode=0o711)  # as they were made formerly
-    assert recover() == Outcome(
-        0,
-        f"run-gone: undid the {tunable} set to 7, before 60; undid the folder {made.folder}; removed its folder\n"
-        "run-older: removed its folder\n",
-        "",
-    )
-    assert tunable.read_text() == "60"
+    undone = f"undid the {file} set to 7, before 60; undid the folder {made.folder}; removed its folder"
+    assert command_line("recover") == (0, f"run-gone: {undone}\nrun-older: removed its folder\n", "")
+    assert file.read_text() == "60"
     assert not made.folder.exists()
-    assert list(scratch.iterdir()) == []
+    assert [*scratch.iterdir()] == []
 
 
 def test_what_resists_is_named_and_is_undone_when_it_no_longer_does(
-    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, kernel_root: Path
+    command_line: CommandLine, crashed: Journal, scratch: Path, tunable: Tunable
 ) -> None:
-    tunable = kernel_root / "proc/sys/vm/swappiness"
-    tunable.mkdir(parents=True)  # no file, so it cannot be written
-    crashed.chapter().note(Written(path=tunable, former="60", value="7"))
-    outcome = recover()
-    assert outcome.status == 1
-    first, last = outcome.err.splitlines()
-    assert first.startswith(f"run-gone: resists: {tunable} set to 7, before 60: ")
-    assert last.startswith("benchlib: something resists: undo it by hand and remove ")
-    assert str(crashed.path.parent) in last
-    assert outcome.out == "run-gone: nothing could be undone\n"
+    file = tunable("vm/swappiness")
+    crashed.chapter().note(Written(path=file, former="60", value="7"))
+    file.unlink()
+    file.mkdir()  # no file, so it cannot be written
+    status, out, err = command_line("recover")
+    assert (status, out) == (1, "run-gone: nothing could be undone\n")
+    first, last = err.splitlines()
+    assert first.startswith(f"run-gone: resists: {file} set to 7, before 60: ")
+    assert last.startswith(f"benchlib: something resists: undo it by hand and remove {crashed.path.parent}")
     assert crashed.path.exists()
-    tunable.rmdir()
-    assert recover().status == 0
-    assert list(scratch.iterdir()) == []
+    file.rmdir()
+    assert command_line("recover").status == 0
+    assert [*scratch.iterdir()] == []
+
+
+def test_a_journal_that_cannot_be_read_in_part_stays_for_a_person(
+    command_line: CommandLine, crashed: Journal
+) -> None:
+    crashed.path.touch(mode=0o600)
+    crashed.path.write_text("garbage\n")
+    outcome = command_line("recover")
+    assert outcome.status == 1
+    assert "cannot be read, undo it by hand: garbage" in outcome.err
+    assert crashed.path.exists()
+
+
+@root
+def test_what_is_mounted_is_never_removed_through_and_is_undone_first_where_it_is_noted(
+    command_line: CommandLine, crashed: Journal, mounted: Path, scratch: Path
+) -> None:
+    outcome = command_line("recover")
+    assert outcome.status == 1
+    assert f"a file system is mounted on {mounted}" in outcome.err
+    assert (mounted / "precious").exists()
+    crashed.chapter().note(Mounted(target=mounted))
+    assert command_line("recover").status == 0
+    assert [*scratch.iterdir()] == []
+
+
+def test_processes_in_a_folder_of_ours_elsewhere_are_stopped_too(
+    command_line: CommandLine, crashed: Journal, tmp_path: Path, start: Start
+) -> None:
+    made = Made(folder=tmp_path / "benchlib-x")
+    crashed.chapter().note(made)
+    made.make()
+    (made.folder / "data").mkdir()
+    here, neighbour = start("sleep", "99", cwd=made.folder / "data"), start("sleep", "99", cwd=tmp_path)
+    assert [process.pid for process in processes_of(crashed.path.parent, made.folder)] == [here.pid]
+    assert command_line("recover").out.startswith("run-gone: stopped 1 process(es); undid the ")
+    assert (here.wait(1), neighbour.poll()) == (-9, None)
+    assert not made.folder.exists()
+
+
+# --- what a server that was killed with -9 leaves in shared memory ------------------
+
+
+def of_cluster(cluster: Cluster) -> tuple[list[psutil.Process], set[str]]:
+    """A server's processes, its System V segment, and the POSIX segments that they have in their memory now."""
+    server, maps = psutil.Process(cluster.pid), ""
+    processes = [server, *server.children(recursive=True)]
+    for process in processes:
+        with contextlib.suppress(OSError):  # a worker that has ended meanwhile
+            maps += Path(f"/proc/{process.pid}/maps").read_text()
+    named = (cluster.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+    return processes, {named, *re.findall(r"/dev/shm/(PostgreSQL\.\d+)", maps)}
+
+
+def segments() -> set[str]:
+    """Those of the whole machine."""
+    rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    return {*(row.split()[1] for row in rows), *(path.name for path in Path("/dev/shm").iterdir())}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="such segments are looked for on Linux")
+@pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.long), "18"])
+def test_the_memory_of_a_killed_server_is_removed_and_nothing_of_a_living_one(
+    version: str, new_cluster: Callable[[str], Cluster]
+) -> None:
+    doomed, living = new_cluster(version), new_cluster(version)
+    for cluster in (doomed, living):
+        cluster.configure({"autovacuum": False})
+        cluster.start()
+    (processes, left), (_, used) = of_cluster(doomed), of_cluster(living)
+    assert len(left) > 1
+    # one after the other, so that none tidies up after another's death
+    for order in (psutil.Process.suspend, psutil.Process.kill):
+        for process in processes:
+            order(process)
+    assert all(process.wait(60) in (-9, None) for process in processes)
+    assert left <= segments(), "nobody else removes them"
+    for cluster in (doomed, living):
+        remove_shared_memory(cluster.folder)
+    assert not left & segments()
+    assert used <= segments()
+    assert living.query("SELECT 1 AS one", dbname="postgres") == [{"one": 1}]
+
+
+@pytest.mark.parametrize("files", [{}, {"postmaster.opts": '/nowhere/postgres "-D"', "PG_VERSION": "18"}])
+def test_a_data_directory_that_is_not_whole_is_passed_over(files: dict[str, str], tmp_path: Path) -> None:
+    for name, content in {"postmaster.pid": "1\n", **files}.items():
+        (tmp_path / name).write_text(content)
+    remove_shared_memory(tmp_path)
+    remove_shared_memory(tmp_path / "never")
