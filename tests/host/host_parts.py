@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from fakes import Outcome
 
 from benchlib.errors import PreflightError
 from benchlib.host.shell import known
@@ -20,6 +21,7 @@ Run = Callable[..., str]
 Mount = Callable[..., Path]
 Start = Callable[..., Process]
 Tunable = Callable[[str], Path]
+CommandLine = Callable[..., Outcome]
 
 
 class Stranger:
@@ -62,7 +64,9 @@ def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and known(process.status) not in (None, psutil.STATUS_ZOMBIE)
 
 
-def writable_groups(*names: str) -> list[Path]:
-    """Those of some folders of control groups that are there and may be changed."""
-    folders = [Path("/sys/fs/cgroup", name) for name in names]
-    return [f for f in folders if (f / "cgroup.procs").is_file() and os.access(f, os.W_OK)]
+GROUPS = [
+    folder
+    for folder in (Path("/sys/fs/cgroup", name) for name in ("memory", "unified", "blkio", ""))
+    if (folder / "cgroup.procs").is_file() and os.access(folder, os.W_OK)
+]
+"""Where control groups may be made, of either version."""

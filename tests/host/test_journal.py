@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,6 @@ from benchlib.host import facts
 from benchlib.host import journal as module
 from benchlib.host.changes import Written
 from benchlib.host.journal import Change, Journal
-from benchlib.plan.level import Model
 from benchlib.server.changes import Altered
 
 OF_A_SERVER = Altered(server="s", name="work_mem", former=None, value="8MB")
@@ -39,31 +37,6 @@ def setting(path: Path, value: str = "7") -> Written:
 # --- any prefix ---------------------------------------------------------------------
 
 
-class Filmed(Journal):
-    """Takes a picture of the folder before, in the middle of and after each line that is written."""
-
-    def __init__(self, path: Path, album: Path) -> None:
-        super().__init__(path)
-        self.album = album
-
-    def take(self, cut: int | None = None) -> None:
-        picture = self.album / str(len(list(self.album.iterdir())))
-        shutil.copytree(self.path.parent, picture)
-        if cut is not None:
-            os.truncate(picture / "journal", cut)
-
-    def _append(self, entry: Model) -> None:
-        before = self.path.stat().st_size if self.path.exists() else 0
-        self.take()
-        world = {p: p.read_bytes() for p in self.path.parent.glob("tunable*")}
-        super()._append(entry)
-        after = self.path.stat().st_size
-        for cut in {before + 1, (before + after) // 2, after - 1}:
-            self.take(cut)
-        self.take()
-        assert world == {p: p.read_bytes() for p in world}, "the line is there before the change"
-
-
 CHANGES = st.tuples(st.integers(0, 2), st.integers(0, 99).map(str), st.booleans())
 
 
@@ -72,40 +45,42 @@ CHANGES = st.tuples(st.integers(0, 2), st.integers(0, 99).map(str), st.booleans(
 def test_after_a_crash_at_any_moment_everything_is_as_it_was(
     steps: list[str | tuple[int, str, bool]],
 ) -> None:
-    # without waiting for the disk, much faster: here the question is what is written
-    with (
-        mock.patch("os.fsync"),
-        tempfile.TemporaryDirectory() as name,
-        mock.patch.object(facts, "ROOT", Path(name)),
-    ):
-        live, album = Path(name) / "proc/sys/live", Path(name) / "album"
-        live.mkdir(parents=True)
-        album.mkdir()
-        files = [live / f"tunable{n}" for n in range(3)]
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(facts, "ROOT", Path(name)):
+        files = [Path(name, f"proc/sys/tunable{n}") for n in range(3)]
+        files[0].parent.mkdir(parents=True)
         for file in files:
             file.write_text("60")
-        journal = Filmed(live / "journal", album)
+        journal, pictures = Journal(Path(name, "journal")), list[tuple[bytes, list[str]]]()
+        journal.path.touch(mode=0o600)
+
+        def film(written: int | None = None) -> None:
+            """All that a crash may leave now; of the last line any part, as long as it is being written."""
+            text, values = journal.path.read_bytes(), [file.read_text() for file in files]
+            start, end = text[:-1].rfind(b"\n") + 1, len(text)
+            cuts = {start, start + 1, (start + end) // 2, end - 1, end} if written else {end}
+            pictures.extend((text[:cut], values) for cut in cuts)
+
         chapters = [journal.chapter()]
-        for step in steps:
-            if step == "open":
-                chapters.append(journal.chapter())
-            elif step == "undo":
-                chapters[-1].undo()
-                chapters[1:] = chapters[1:-1]
-            else:
-                number, value, made = step
-                chapters[-1].note(setting(files[int(number)], str(value)))
-                if made:
-                    files[int(number)].write_text(str(value))
-            journal.take()
-        for picture in album.iterdir():
-            # the journal names the files by their whole paths, so the picture takes the place of what lives
-            shutil.rmtree(live)
-            shutil.copytree(picture, live)
-            recovered = Journal(live / "journal")
-            assert recovered.undo() == []
+        with mock.patch("os.fsync", film):
+            for step in steps:
+                if step == "open":
+                    chapters.append(journal.chapter())
+                elif step == "undo":
+                    chapters[-1].undo()
+                    chapters[1:] = chapters[1:-1]
+                else:
+                    number, value, made = step
+                    chapters[-1].note(setting(files[int(number)], str(value)))
+                    if made:
+                        files[int(number)].write_text(str(value))
+                film()
+        for text, values in pictures:
+            journal.path.write_bytes(text)
+            for file, value in zip(files, values, strict=True):
+                file.write_text(value)
+            assert journal.undo() == []
             assert [file.read_text() for file in files] == ["60", "60", "60"]
-            assert (recovered.standing(), recovered.undo()) == ([], [])
+            assert (journal.standing(), journal.undo()) == ([], [])
 
 
 # --- what is written ----------------------------------------------------------------

@@ -19,13 +19,8 @@ from benchlib.errors import PreflightError, ServerError
 from benchlib.host.facts import block_devices
 from benchlib.host.sampler import Sampler, host_counters, kernel_files, network_bytes, server_ticks
 from benchlib.host.telemetry import sessions, transaction_costs
-from benchlib.load.pgbench import Pgbench
-from benchlib.load.tool import Job
-from benchlib.load.workloads import load_workload
-from benchlib.plan.model import Load
 from benchlib.server.checkpoints import checkpoints
 from benchlib.server.cluster import Cluster
-from benchlib.server.installations import Installation
 from benchlib.server.statistics import waits
 
 # --- what the kernel counts ------------------------------------------------------------
@@ -165,12 +160,7 @@ def test_another_host_that_is_lost_costs_what_follows_and_one_that_is_closed_is_
 @pytest.mark.parametrize(
     "version", ["18", *(pytest.param(v, marks=pytest.mark.long) for v in ("11", "15", "16"))]
 )
-def test_a_trial_and_a_server_that_vanishes(
-    version: str,
-    new_cluster: Callable[[str], Cluster],
-    installed: Callable[[str | None], Installation],
-    tmp_path: Path,
-) -> None:
+def test_a_trial_and_a_server_that_vanishes(version: str, new_cluster: Callable[[str], Cluster]) -> None:
     try:
         cluster = new_cluster(version)
     except PreflightError as reason:
@@ -178,24 +168,18 @@ def test_a_trial_and_a_server_that_vanishes(
     cluster.configure({"autovacuum": False, "log_checkpoints": True, "fsync": True})
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-    pgbench, workload = Pgbench(installed(None).program("pgbench")), load_workload("tpcb-like")
-    pgbench.fill(cluster.shell, cluster.connection, workload, 1)
-    load = Load(clients=4, threads=1, duration_s=2)
-    argv = pgbench.argv(Job(cluster.connection, workload, load, 1, 7, [(workload.scripts[0], None)]))
     cluster.checkpoint()
     devices, pid = block_devices(cluster.data), cluster.pid or 0
     with Sampler(servers=lambda: [pid], devices=devices, waits=lambda: waits(cluster)) as sampler:
-        cluster.shell.run(argv, stdout=tmp_path / "stdout", stderr=tmp_path / "stderr", timeout_s=600)
+        cluster.execute("CREATE TABLE t AS SELECT generate_series(1, 100000); SELECT pg_sleep(1)")
         cluster.checkpoint()
     assert sampler.warnings == []
     raw = sampler.raw
     assert json.loads(json.dumps(raw)) == raw
-    costs = transaction_costs(raw, 1000)
-    told = {name for name, cost in costs.items() if cost is not None}
+    told = {name for name, cost in transaction_costs(raw, 1000).items() if cost is not None}
     assert told >= {"server_cpu_ms_per_transaction", "context_switches_per_transaction"}
     assert not devices or "written_kib_per_transaction" in told
-    seen = sessions(raw).values()
-    assert 0 < max(sum(of.values()) for of in seen) <= 4 + 1e-9
+    assert any("Timeout: PgSleep" in of for of in sessions(raw).values())
     logged = checkpoints(cluster.log_text(), raw["started"]["epoch_s"])
     during = logged[logged["start_s"] > 0]
     assert during["kind"].tolist() == ["requested"]

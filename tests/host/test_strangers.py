@@ -5,13 +5,13 @@ import os
 import pwd
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import needs
 import pytest
 from fakes import Outcome
-from host_parts import Process, Start, Stranger, refused
+from host_parts import CommandLine, Process, Start, Stranger, refused
 
 from benchlib.errors import PreflightError
 from benchlib.host import shell
@@ -23,7 +23,6 @@ from benchlib.host.sweep import processes_of, sweep
 from benchlib.server.installations import describe
 
 pytestmark = [*needs.ROOT]
-CommandLine = Callable[..., Outcome]
 
 
 @pytest.fixture
