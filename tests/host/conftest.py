@@ -2,13 +2,14 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from host_parts import Mount, Process, Run, Start, Stranger, Tunable
+from fakes import Outcome
+from host_parts import Mount, Process, Recover, Run, Start, Stranger, Tunable
 
 from benchlib.host.changes import is_mounted
 
@@ -68,6 +69,12 @@ def tunable(kernel_root: Path) -> Tunable:
         return path
 
     return make
+
+
+@pytest.fixture
+def recover(command_line: Callable[..., Outcome], scratch: Path) -> Recover:
+    """Runs ``benchlib recover``."""
+    return lambda: command_line("recover")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ Run = Callable[..., str]
 Mount = Callable[..., Path]
 Start = Callable[..., Process]
 Tunable = Callable[[str], Path]
-CommandLine = Callable[..., Outcome]
+Recover = Callable[[], Outcome]
+Patch = pytest.MonkeyPatch
 
 
 class Stranger:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from host_parts import Mount, Run
+from host_parts import Mount, Patch, Run
 
 from benchlib.errors import PreflightError
 from benchlib.host import facts
@@ -21,9 +21,7 @@ Formatted = Callable[[str, int], tuple[list[str], Path]]
 
 
 @pytest.mark.parametrize(("text", "most"), [("max", None), (str(64 << 20), 64), (str(1 << 62), None)])
-def test_memory_is_the_machines_or_its_control_groups(
-    text: str, most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_the_least_allowed(text: str, most: int | None, tmp_path: Path, monkeypatch: Patch) -> None:
     # of the group itself no limit is told, but of the one above it
     (tmp_path / "slice").mkdir()
     (tmp_path / "slice" / "memory.max").write_text(f"{text}\n")
@@ -35,7 +33,7 @@ def test_memory_is_the_machines_or_its_control_groups(
     assert 1 <= facts.processors() <= (psutil.cpu_count() or 1)
 
 
-def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(facts, "read", lambda path: None)
     machine = facts.facts(tmp_path)
     unknown = {name for name, value in machine.items() if value is None}
@@ -47,14 +45,12 @@ def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: pytes
     ("text", "virtual"),
     [("flags : fpu hypervisor sse", True), ("flags : fpu", False), ("Features : fp", None)],
 )
-def test_a_virtual_machine_is_told_from_its_processors_flags(
-    text: str, virtual: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_virtual_machine_is_told_by_flags(text: str, virtual: bool | None, monkeypatch: Patch) -> None:
     monkeypatch.setattr(facts, "read", lambda path: text)
     assert facts.virtual() is virtual
 
 
-def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: Patch) -> None:
     types = {"/": "ext4", "/sr": "vfat", "/srv": "xfs", "/srv/pg": "btrfs"}
     mounts = [SimpleNamespace(mountpoint=path, fstype=kind, opts="rw") for path, kind in types.items()]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
@@ -138,9 +134,7 @@ def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel_root: Pat
 
 
 @pytest.mark.parametrize("source", ["overlay", "/"])
-def test_what_is_mounted_of_no_device_is_on_none(
-    source: str, kernel_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mount_of_no_device_is_on_none(source: str, kernel_root: Path, monkeypatch: Patch) -> None:
     mounts = [SimpleNamespace(mountpoint="/", device=source)]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
     assert block_devices(kernel_root) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import needs
 import pytest
-from host_parts import NOBODY
+from host_parts import NOBODY, Patch
 
 from benchlib.errors import PreflightError
 from benchlib.host import files, page_cache
@@ -43,7 +43,7 @@ def test_a_file_is_written_whole_and_replaces_a_link(linked: Path) -> None:
     assert names(linked) == ["link", "name", "real"], "nothing pending is left"
 
 
-def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: Patch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -82,9 +82,7 @@ def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked: Path) -> N
         ("link", 0o755, False), ("never", 0o755, False), ("real/file", 0o755, False),
     ],
 )  # fmt: skip
-def test_a_trusted_folder_is_no_link_and_others_exchange_nothing_in_it(
-    path: str, mode: int, trusted: bool, linked: Path
-) -> None:
+def test_only_a_real_and_closed_folder_is_trusted(path: str, mode: int, trusted: bool, linked: Path) -> None:
     (linked / "real").chmod(mode)
     assert files.trusted(linked / path) is trusted
 

@@ -15,7 +15,7 @@ import needs
 import psutil
 import pytest
 from clusters import eventually, remains
-from host_parts import GROUPS, Start, is_alive, refused
+from host_parts import GROUPS, Patch, Start, is_alive, refused
 
 from benchlib.host import guardian as module
 from benchlib.host.changes import loop_devices
@@ -107,9 +107,7 @@ def test_nothing_of_a_killed_study_is_left(kill: Callable[[Doomed], None], doome
     assert eventually(lambda: not is_alive(doomed.guardian)), "the guardian goes last, and goes"
 
 
-def test_while_a_run_is_under_way_others_are_refused_and_what_is_left_without_a_guardian_is_recovered(
-    doomed: Doomed, scratch: Path
-) -> None:
+def test_a_run_keeps_others_out_and_is_recovered_without_its_guardian(doomed: Doomed, scratch: Path) -> None:
     refused(guarded_run(scratch, "another"), rf"study “doomed” \(process {doomed.process.pid}, since ")
     doomed.guardian.kill()
     doomed.process.kill()
@@ -121,7 +119,7 @@ def test_while_a_run_is_under_way_others_are_refused_and_what_is_left_without_a_
     assert recover(scratch) == recover(scratch / "never") == []
 
 
-def test_a_run_whose_guardian_lives_is_not_swept_though_its_lock_is_gone(
+def test_a_guarded_run_is_not_swept_though_its_lock_is_gone(
     doomed: Doomed, scratch: Path, lock: Path
 ) -> None:
     lock.unlink()
@@ -142,7 +140,7 @@ def test_an_ended_guardian_is_replaced(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [None, KeyboardInterrupt])
-def test_the_end_of_a_run_leaves_nothing_but_what_is_not_the_runs(
+def test_a_run_ends_with_all_of_its_own(
     end: type[BaseException] | None, scratch: Path, lock: Path, start: Start
 ) -> None:
     (scratch / "run-stale").mkdir(mode=0o700)  # as a crash of the machine left it
@@ -167,9 +165,7 @@ def test_the_end_of_a_run_leaves_nothing_but_what_is_not_the_runs(
     assert neighbour.poll() is None
 
 
-def test_a_sweep_that_is_interrupted_is_the_guardians(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, start: Start
-) -> None:
+def test_an_interrupted_sweep_is_the_guardians(scratch: Path, monkeypatch: Patch, start: Start) -> None:
     with monkeypatch.context() as impatient:
         impatient.setattr(module, "sweep", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), guarded_run(scratch, "test") as run:

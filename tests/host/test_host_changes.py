@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import eventually
-from host_parts import GROUPS, Mount, Run, Start
+from host_parts import GROUPS, Mount, Patch, Run, Start
 from needs import root
 from pydantic import ValidationError
 
@@ -121,8 +121,8 @@ def test_a_mount_is_undone(name: str, times: int, mount: Mount, folder: Path) ->
 
 
 @root
-def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(
-    mount: Mount, folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+def test_a_held_mount_is_undone_without_harm(
+    mount: Mount, folder: Path, start: Start, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(changes, "_PATIENCE_S", 0.5)
     target = mount(folder / "m")
@@ -160,8 +160,8 @@ def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) ->
 
 
 @root
-def test_a_loop_device_in_use_is_named(
-    disk: Path, run: Run, mount: Mount, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_used_loop_device_is_named(
+    disk: Path, run: Run, mount: Mount, folder: Path, monkeypatch: Patch
 ) -> None:
     used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)

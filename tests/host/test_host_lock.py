@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_parts import Process, Start, Stranger, refused
+from host_parts import Patch, Process, Start, Stranger, refused
 
 from benchlib.host import lock as module
 from benchlib.host.lock import LOCK_VARIABLE, held_by, host_lock
@@ -26,7 +26,7 @@ with host_lock("study “dead”") as lock:
 
 
 @pytest.fixture
-def shared_lock(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shared_lock(shared: Path, monkeypatch: Patch) -> Path:
     """A lock in a folder that everybody may write to, as /var/tmp."""
     monkeypatch.setenv(LOCK_VARIABLE, str(shared / "lock"))
     return shared / "lock"
@@ -41,7 +41,7 @@ def dead(lock: Path) -> Iterator[Process]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+def impatient(monkeypatch: Patch) -> set[int]:
     """Does not wait long, and sees runs of these users on this machine."""
     users: set[int] = set()
     monkeypatch.setattr(module, "_CLEANING_LIMIT_S", 0.3)
@@ -87,9 +87,7 @@ def test_waiting_has_an_end(impatient: set[int], lock: Path, dead: Process) -> N
     refused(host_lock("next"), rf"still held for study “dead” .*: 'fuser -v {lock}'")
 
 
-def test_a_process_that_began_after_the_lock_was_written_to_is_not_the_one_that_did(
-    impatient: set[int], lock: Path
-) -> None:
+def test_a_process_younger_than_the_note_did_not_write_it(impatient: set[int], lock: Path) -> None:
     impatient.add(0)
     with host_lock("first"):
         os.utime(lock, (1, 1))
@@ -100,7 +98,7 @@ def test_a_process_that_began_after_the_lock_was_written_to_is_not_the_one_that_
     "make",
     [Path.symlink_to, Path.hardlink_to, lambda lock, _: lock.mkdir(), lambda lock, _: os.mkfifo(lock)],
 )
-def test_what_is_not_a_plain_file_is_never_written_to(
+def test_only_a_plain_file_is_written_to(
     make: Callable[[Path, Path], None], lock: Path, tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -110,9 +108,7 @@ def test_what_is_not_a_plain_file_is_never_written_to(
     assert precious.read_text() == "content"
 
 
-def test_a_lock_that_was_exchanged_after_it_was_opened_does_not_count(
-    lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_was_exchanged_meanwhile_does_not_count(lock: Path, monkeypatch: Patch) -> None:
     opens = module._open
 
     def exchanged(path: Path) -> object:
@@ -128,9 +124,7 @@ def test_a_lock_that_was_exchanged_after_it_was_opened_does_not_count(
         assert "study “x”" in lock.read_text()
 
 
-def test_root_s_own_lock_holds_whatever_becomes_of_the_shared_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_has_a_lock_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(module, "_OF_ROOT", tmp_path / "own.lock")
     with module._held_by_root("study “first”"):
         refused(module._held_by_root("second"), "“first” is running here")
@@ -171,7 +165,7 @@ def held(lock: Path, one: Stranger, content: str) -> Iterator[None]:
         yield
 
 
-def test_a_lock_that_no_run_holds_keeps_nobody_from_running(
+def test_a_lock_that_no_run_holds_keeps_nobody_out(
     impatient: set[int], mallory: Stranger, bob: Stranger, shared_lock: Path
 ) -> None:
     messages: list[str] = []
@@ -188,7 +182,7 @@ def test_a_lock_that_no_run_holds_keeps_nobody_from_running(
 @pytest.mark.parametrize(
     "make", ['touch "$1"; chmod 600 "$1"', 'mkdir "$1"', 'ln -s /etc/passwd "$1"', 'mkfifo -m 666 "$1"']
 )
-def test_a_lock_that_a_stranger_has_spoilt_keeps_nobody_from_running(
+def test_a_spoilt_lock_keeps_nobody_out(
     make: str, impatient: set[int], mallory: Stranger, bob: Stranger, shared_lock: Path
 ) -> None:
     mallory.do(make, shared_lock)

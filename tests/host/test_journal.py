@@ -11,7 +11,7 @@ from unittest import mock
 
 import needs
 import pytest
-from host_parts import NOBODY, Tunable
+from host_parts import NOBODY, Patch, Tunable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,9 +42,7 @@ CHANGES = st.tuples(st.integers(0, 2), st.integers(0, 99).map(str), st.booleans(
 
 @given(st.lists(st.one_of(st.just("open"), st.just("undo"), CHANGES), max_size=9))
 @settings(max_examples=12)
-def test_after_a_crash_at_any_moment_everything_is_as_it_was(
-    steps: list[str | tuple[int, str, bool]],
-) -> None:
+def test_after_a_crash_at_any_moment_all_is_as_it_was(steps: list[str | tuple[int, str, bool]]) -> None:
     with tempfile.TemporaryDirectory() as name, mock.patch.object(facts, "ROOT", Path(name)):
         files = [Path(name, f"proc/sys/tunable{n}") for n in range(3)]
         files[0].parent.mkdir(parents=True)
@@ -86,9 +84,7 @@ def test_after_a_crash_at_any_moment_everything_is_as_it_was(
 # --- what is written ----------------------------------------------------------------
 
 
-def test_a_line_is_on_disk_before_the_change_may_be_made(
-    journal: Journal, tunable: Tunable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_is_on_disk_before_its_change(journal: Journal, tunable: Tunable, monkeypatch: Patch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     journal.chapter().note(setting(tunable("a")))
@@ -100,9 +96,7 @@ def test_a_line_is_on_disk_before_the_change_may_be_made(
     assert file.read_bytes().startswith(before), "lines are only ever added"
 
 
-def test_what_cannot_be_noted_must_not_be_changed(
-    journal: Journal, tunable: Tunable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_noted_is_refused(journal: Journal, tunable: Tunable, monkeypatch: Patch) -> None:
     chapter, write = journal.chapter(), os.write
     chapter.note(setting(tunable("a")))
     with monkeypatch.context() as full:
@@ -159,9 +153,7 @@ def test_only_its_own_chapter_is_undone(journal: Journal, tunable: Tunable) -> N
     assert journal.standing() == [setting(study)]
 
 
-def test_what_resists_is_named_stays_noted_and_does_not_hold_up_the_others(
-    journal: Journal, tunable: Tunable
-) -> None:
+def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal, tunable: Tunable) -> None:
     older, stubborn, newer = files = [tunable(name) for name in ("older", "stubborn", "newer")]
     chapter = journal.chapter()
     for path in files:
@@ -190,7 +182,7 @@ def test_what_resists_is_named_stays_noted_and_does_not_hold_up_the_others(
         b'{"struck": "1", "more": 1}',
     ],
 )
-def test_a_line_that_cannot_be_read_is_reported_and_the_others_are_followed(
+def test_a_line_that_cannot_be_read_is_reported_alone(
     line: bytes, journal: Journal, tunable: Tunable
 ) -> None:
     files = [tunable("a"), tunable("b")]
@@ -215,9 +207,7 @@ def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal)
     assert subprocess.check_output(argv, text=True).splitlines() == [str(change) for change in changes]
 
 
-def test_a_kind_that_cannot_be_imported_does_not_hold_up_the_others(
-    journal: Journal, tunable: Tunable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_that_is_gone_holds_up_nothing(journal: Journal, tunable: Tunable, monkeypatch: Patch) -> None:
     file = tunable("a")
     file.write_text("7")
     for change in (setting(file), OF_A_SERVER):

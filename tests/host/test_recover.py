@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from host_parts import CommandLine, Mount, Start, Tunable
+from host_parts import Mount, Recover, Start, Tunable
 from needs import root
 
 from benchlib.host.changes import Made, Mounted, Written
@@ -35,7 +35,7 @@ def mounted(crashed: Journal, mount: Mount) -> Path:
 
 
 def test_each_run_has_a_line_that_says_what_was_undone(
-    command_line: CommandLine, crashed: Journal, tmp_path: Path, tunable: Tunable, start: Start
+    recover: Recover, crashed: Journal, tmp_path: Path, tunable: Tunable, start: Start
 ) -> None:
     file, made = tunable("vm/swappiness"), Made(folder=tmp_path / "benchlib-x")
     file.write_text("7")
@@ -49,44 +49,42 @@ def test_each_run_has_a_line_that_says_what_was_undone(
     assert [process.pid for process in processes_of(run, made.folder)] == [here.pid]
     done = f"stopped 1 process(es); undid the {file} set to 7, before 60; undid the folder {made.folder}"
     lines = f"run-gone: {done}; removed its folder\nrun-older: removed its folder\n"
-    assert command_line("recover") == (0, lines, "")
+    assert recover() == (0, lines, "")
     assert file.read_text() == "60"
     assert (here.wait(1), neighbour.poll()) == (-9, None)
     assert [*run.parent.iterdir(), *tmp_path.glob("benchlib-*")] == []
 
 
-def test_what_resists_is_named_and_is_undone_when_it_no_longer_does(
-    command_line: CommandLine, crashed: Journal, tunable: Tunable
-) -> None:
+def test_what_resists_is_named_and_tried_again(recover: Recover, crashed: Journal, tunable: Tunable) -> None:
     file, run = tunable("vm/swappiness"), crashed.path.parent
     crashed.chapter().note(Written(path=file, former="60", value="7"))
     with crashed.path.open("a") as text:
         text.write("garbage\n")
     file.unlink()
     file.mkdir()  # no file, so it cannot be written
-    status, out, err = command_line("recover")
+    status, out, err = recover()
     assert (status, out) == (1, "run-gone: nothing could be undone\n")
     first, second, last = err.splitlines()
     assert first.startswith(f"run-gone: resists: {file} set to 7, before 60: ")
     assert second.endswith("cannot be read, undo it by hand: garbage")
     assert last.startswith(f"benchlib: something resists: undo it by hand and remove {run}")
     file.rmdir()
-    assert command_line("recover").status == 1
+    assert recover().status == 1
     assert crashed.path.exists(), "it stays for a person"
     crashed.path.unlink()
-    assert command_line("recover") == (0, "run-gone: removed its folder\n", "")
+    assert recover() == (0, "run-gone: removed its folder\n", "")
 
 
 @root
-def test_what_is_mounted_is_never_removed_through_and_is_undone_first_where_it_is_noted(
-    command_line: CommandLine, crashed: Journal, mounted: Path, scratch: Path
+def test_nothing_is_removed_through_a_mount(
+    recover: Recover, crashed: Journal, mounted: Path, scratch: Path
 ) -> None:
-    outcome = command_line("recover")
+    outcome = recover()
     assert outcome.status == 1
     assert f"a file system is mounted on {mounted}" in outcome.err
     assert (mounted / "precious").exists()
     crashed.chapter().note(Mounted(target=mounted))
-    assert command_line("recover").status == 0
+    assert recover().status == 0
     assert [*scratch.iterdir()] == []
 
 
@@ -112,9 +110,7 @@ def segments() -> set[str]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="such segments are looked for on Linux")
 @pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.long), "18"])
-def test_the_memory_of_a_killed_server_is_removed_and_nothing_of_a_living_one(
-    version: str, new_cluster: Callable[[str], Cluster]
-) -> None:
+def test_the_memory_of_killed_servers_alone_goes(version: str, new_cluster: Callable[[str], Cluster]) -> None:
     doomed, living = new_cluster(version), new_cluster(version)
     for cluster in (doomed, living):
         cluster.configure({"autovacuum": False})

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from clusters import eventually
+from host_parts import Patch
 
 from benchlib.errors import PreflightError, ServerError
 from benchlib.host.facts import block_devices
@@ -67,7 +68,7 @@ def test_flushes_are_told_of_whole_disks_alone(kernel: Callable[[str, str], None
     assert {name: len(counts or ()) for name, counts in told.items()} == {"sda": 17, "sda1": 15, "dm-0": 15}
 
 
-def test_the_network_counts_what_a_host_sends_to_itself_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_network_counts_what_a_host_sends_to_itself_once(monkeypatch: Patch) -> None:
     moved = {"lo": (100, 100), "eth0": (20, 1000)}
     counted = {name: SimpleNamespace(bytes_sent=s, bytes_recv=r) for name, (s, r) in moved.items()}
     monkeypatch.setattr(psutil, "net_io_counters", lambda **_: counted)
@@ -171,7 +172,8 @@ def test_a_trial_and_a_server_that_vanishes(version: str, new_cluster: Callable[
     cluster.checkpoint()
     devices, pid = block_devices(cluster.data), cluster.pid or 0
     with Sampler(servers=lambda: [pid], devices=devices, waits=lambda: waits(cluster)) as sampler:
-        cluster.execute("CREATE TABLE t AS SELECT generate_series(1, 100000); SELECT pg_sleep(1)")
+        load = ("SET application_name TO load", "CREATE TABLE t AS SELECT generate_series(1, 100000)")
+        cluster.execute(*load, "SELECT pg_sleep(2)")
         cluster.checkpoint()
     assert sampler.warnings == []
     raw = sampler.raw

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from clusters import eventually
-from host_parts import GROUPS, is_alive
+from host_parts import GROUPS, Patch, is_alive
 from needs import root
 
 from benchlib.errors import PreflightError, TrialError
@@ -59,9 +59,7 @@ def test_a_time_limit_stops_the_process_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("error", [TrialError, KeyboardInterrupt])
-def test_whatever_interrupts_stops_the_whole_group_even_who_does_not_listen(
-    error: type[BaseException], tmp_path: Path
-) -> None:
+def test_an_interruption_stops_even_who_is_deaf(error: type[BaseException], tmp_path: Path) -> None:
     pids, processes = tmp_path / "pids", list[psutil.Process]()
 
     def watch() -> None:
@@ -96,9 +94,7 @@ def test_a_process_that_stays_appends_to_its_log(tmp_path: Path) -> None:
 # --- surroundings ------------------------------------------------------------------
 
 
-def test_the_caller_s_database_variables_and_locale_stay_outside(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_caller_s_variables_stay_outside(monkeypatch: Patch, tmp_path: Path) -> None:
     for name in ("PGHOST", "PGOPTIONS", "PGDATA", "LANG", "LC_MESSAGES", "LC_ALL", "TZ"):
         monkeypatch.setenv(name, "foreign")
     done = Shell(environment={"EXTRA": "x"}).run([SH, "-c", "pwd -P; env"], cwd=tmp_path)
@@ -112,7 +108,7 @@ def test_the_caller_s_database_variables_and_locale_stay_outside(
 
 
 @pytest.mark.skipif(shutil.which("chroot", path="/usr/sbin:/sbin") is None, reason="no chroot in sbin")
-def test_programs_of_the_system_are_run_where_the_path_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_the_system_are_run_where_the_path_lacks_them(monkeypatch: Patch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert Shell().run(["chroot", "--version"]).returncode == 0
     assert which("chroot") in (Path("/usr/sbin/chroot"), Path("/sbin/chroot"))
@@ -134,9 +130,7 @@ def groups() -> Iterator[list[Path]]:
         folder.rmdir()
 
 
-def test_a_process_and_its_children_are_in_the_groups_and_it_is_itself(
-    groups: list[Path], tmp_path: Path
-) -> None:
+def test_a_process_is_in_its_groups_and_is_itself(groups: list[Path], tmp_path: Path) -> None:
     shell, log = Shell(server_user()), tmp_path / "log"
     look = r"tr '\0' ' ' < /proc/$$/cmdline; echo; readlink /proc/$$/fd/0; id -u"
     script = f"{look}; cat /proc/$$/cgroup; cat /proc/self/cgroup; exec sleep 60"
@@ -163,7 +157,7 @@ def test_a_process_whose_group_is_gone_never_begins(tmp_path: Path) -> None:
 # --- who it is ------------------------------------------------------------------------
 
 
-def test_an_ordinary_user_runs_servers_as_oneself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_ordinary_user_runs_servers_as_oneself(monkeypatch: Patch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv(USER_VARIABLE, "nobody-at-all")
     assert server_user() is None
@@ -180,8 +174,8 @@ def test_an_ordinary_user_runs_servers_as_oneself(monkeypatch: pytest.MonkeyPatc
         ("ghost", {"postgres": 101}, None),
     ],
 )
-def test_root_runs_servers_as_somebody_unprivileged(
-    monkeypatch: pytest.MonkeyPatch, named: str, users: dict[str, int], runs_them: str | None
+def test_root_runs_servers_as_another(
+    monkeypatch: Patch, named: str, users: dict[str, int], runs_them: str | None
 ) -> None:
     def entry(name: str) -> pwd.struct_passwd:
         return pwd.struct_passwd((name, "x", users[name], users[name], "", "/", ""))
@@ -196,9 +190,7 @@ def test_root_runs_servers_as_somebody_unprivileged(
 
 
 @root
-def test_a_process_runs_as_the_unprivileged_user_who_is_given_files_and_never_what_a_link_leads_to(
-    tmp_path: Path,
-) -> None:
+def test_a_process_runs_as_the_user_who_is_given_files_and_no_links(tmp_path: Path) -> None:
     shell, file, link = Shell(server_user()), tmp_path / "file", tmp_path / "link"
     entry = pwd.getpwnam(shell.user or "root")
     assert entry.pw_uid
@@ -219,8 +211,8 @@ def test_a_process_runs_as_the_unprivileged_user_who_is_given_files_and_never_wh
 @pytest.mark.parametrize(
     ("limits", "wanted"), [((64, 64), None), ((64, 4096), (256, 4096)), ((1024, -1), (1024, -1))]
 )
-def test_too_few_open_files_are_told_or_raised(
-    limits: tuple[int, int], wanted: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+def test_too_few_open_files_are_told(
+    limits: tuple[int, int], wanted: tuple[int, int] | None, monkeypatch: Patch
 ) -> None:
     in_force = [limits]
     monkeypatch.setattr(resource, "getrlimit", lambda which: in_force[-1])

@@ -11,7 +11,7 @@ from pathlib import Path
 import needs
 import pytest
 from fakes import Outcome
-from host_parts import CommandLine, Process, Start, Stranger, refused
+from host_parts import Patch, Process, Recover, Start, Stranger, refused
 
 from benchlib.errors import PreflightError
 from benchlib.host import shell
@@ -55,37 +55,33 @@ def set_uid(mallory: Stranger, precious: Path) -> Iterator[Process]:
         process.kill()
 
 
-def test_a_strangers_journal_that_leads_to_what_root_seems_to_own_is_not_obeyed(
-    mallory: Stranger, set_uid: Process, shared: Path, command_line: CommandLine
+def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
+    mallory: Stranger, set_uid: Process, shared: Path, recover: Recover
 ) -> None:
     assert Path(f"/proc/{set_uid.pid}/cmdline").stat().st_uid == 0
     mallory.do("mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(set_uid.pid))
-    assert is_refused(command_line("recover"), "run-x belongs to somebody else: it is left alone")
+    assert is_refused(recover(), "run-x belongs to somebody else: it is left alone")
     messages: list[str] = []
     with guarded_run(shared, "test", messages.append):
         assert messages == [f"{shared}/run-x belongs to somebody else: it is left alone"]
     assert (shared / "run-x" / "journal").is_symlink()
 
 
-def test_a_run_folder_that_is_open_to_others_or_whose_journal_is_a_link_is_not_followed(
-    shared: Path, command_line: CommandLine
-) -> None:
+def test_an_open_run_folder_or_linked_journal_is_not_followed(shared: Path, recover: Recover) -> None:
     (shared / "run-x").mkdir(mode=0o700)
     (shared / "run-x" / "journal").symlink_to("elsewhere")
     for words in ("run-x/journal ", "run-x is not followed"):
-        assert is_refused(command_line("recover"), f"{shared}/{words}")
+        assert is_refused(recover(), f"{shared}/{words}")
         refused(guarded_run(shared, "test"), words)
         (shared / "run-x").chmod(0o755)
     assert (shared / "run-x" / "journal").is_symlink()
 
 
-def test_a_folder_in_the_place_of_ours_is_not_removed(
-    mallory: Stranger, shared: Path, command_line: CommandLine
-) -> None:
+def test_a_folder_in_the_place_of_ours_stays(mallory: Stranger, shared: Path, recover: Recover) -> None:
     (shared / "run-x").mkdir(mode=0o700)
     Journal(shared / "run-x" / "journal").chapter().note(Made(folder=shared / "benchlib-x"))
     mallory.do("mkdir $1/benchlib-x && touch $1/benchlib-x/file", shared)
-    outcome = command_line("recover")
+    outcome = recover()
     assert outcome.status == 1
     assert "benchlib-x belongs to somebody else" in outcome.err
     assert (shared / "benchlib-x" / "file").exists()
@@ -110,13 +106,13 @@ THEIRS = "belongs to somebody else"
 )
 def test_a_scratch_folder_that_others_can_exchange_is_refused(
     theirs: str, ours: str, place: str, words: str, mallory: Stranger, shared: Path, precious: Path,
-    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch,
+    recover: Recover, monkeypatch: Patch,
 ) -> None:  # fmt: skip
     (precious / "run-x").mkdir(mode=0o700)
     mallory.do(theirs, shared, precious)
     subprocess.run(["sh", "-c", ours, "sh", shared], check=True)
     monkeypatch.setenv(SCRATCH_VARIABLE, str(shared / place))
-    assert is_refused(command_line("recover"), str(shared), words)
+    assert is_refused(recover(), str(shared), words)
     refused(guarded_run(shared / place, "test"), rf"{words}|a link or no folder")
     with pytest.raises(PreflightError, match=words):
         sweep(shared / place / "run-x")  # as the guardian does
@@ -124,18 +120,16 @@ def test_a_scratch_folder_that_others_can_exchange_is_refused(
 
 
 def test_a_run_folder_that_is_exchanged_all_the_time_is_never_followed(
-    mallory: Stranger, shared: Path, precious: Path, command_line: CommandLine
+    mallory: Stranger, shared: Path, precious: Path, recover: Recover
 ) -> None:
     loop = 'cd "$1"; while :; do mkdir -m 700 run-x; rmdir run-x; ln -s "$2" run-x; rm run-x; done'
     with mallory.start("sh", "-c", loop, "sh", shared, precious, stderr=subprocess.DEVNULL) as racer:
-        outcomes = [command_line("recover") for _ in range(40)]
+        outcomes = [recover() for _ in range(40)]
         racer.kill()
     assert {outcome.status for outcome in outcomes} <= {0, 2}
 
 
-def test_a_runs_files_are_nobody_elses_business_and_the_mode_of_a_shared_folder_stays(
-    mallory: Stranger, shared: Path
-) -> None:
+def test_a_runs_files_are_nobody_elses_and_a_shared_folder_stays_so(mallory: Stranger, shared: Path) -> None:
     with guarded_run(shared, "test") as run:
         (run.folder / "stdout").write_text("secret")
         look = 'ls "$1"; cat "$1/stdout"; test -x "$1" && echo passes'
@@ -144,19 +138,15 @@ def test_a_runs_files_are_nobody_elses_business_and_the_mode_of_a_shared_folder_
         assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
 
 
-def test_a_name_does_not_reach_the_terminal_as_it_is(
-    mallory: Stranger, shared: Path, command_line: CommandLine
-) -> None:
+def test_a_name_reaches_the_terminal_in_plain_text(mallory: Stranger, shared: Path, recover: Recover) -> None:
     mallory.do('mkdir "$1/$(printf "run-\\033[31m")"', shared)
-    assert is_refused(command_line("recover"), "run-?[31m")
+    assert is_refused(recover(), "run-?[31m")
 
 
 # --- processes and users --------------------------------------------------------------------
 
 
-def test_what_a_user_may_not_stop_is_none_of_their_runs(
-    mallory: Stranger, bob: Stranger, shared: Path
-) -> None:
+def test_what_a_user_may_not_stop_is_not_theirs(mallory: Stranger, bob: Stranger, shared: Path) -> None:
     words, pipe = ("sh", "-c", "read _", "sh", shared / "run-x"), {"stdin": subprocess.PIPE}
     with mallory.start(*words, **pipe), bob.start(*words, **pipe) as own, bob.acting():
         assert [process.pid for process in processes_of(shared / "run-x")] == [own.pid]
@@ -174,7 +164,7 @@ def test_a_server_that_is_found_is_not_run(mallory: Stranger, shared: Path) -> N
     assert not (shared / "run").exists()
 
 
-def test_nobody_is_nobody_elses_user(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
+def test_nobody_is_nobody_elses_user(monkeypatch: Patch, start: Start) -> None:
     entry = pwd.getpwnam
     monkeypatch.setattr(
         shell.pwd, "getpwnam", lambda name: entry({"postgres": "no-such-user"}.get(name, name))

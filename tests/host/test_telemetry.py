@@ -107,7 +107,7 @@ def test_without_anything_all_is_null(devices: dict[str, None]) -> None:
 
 
 @pytest.mark.parametrize(("last", "ends"), [(2.5, [2.5]), (3.5, [2.0, 3.5])])
-def test_the_last_reading_takes_in_an_interval_that_is_too_short(
+def test_too_short_an_interval_goes_into_the_last(
     last: float, ends: list[float], trial: dict[str, Any]
 ) -> None:
     trial["readings"].append({**trial["readings"][1], "at_s": last})
