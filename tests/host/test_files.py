@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import needs
 import pytest
@@ -44,10 +45,7 @@ def test_a_file_is_written_whole_and_replaces_a_link(linked: Path) -> None:
 
 
 def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: Patch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "rename", refuse)
+    monkeypatch.setattr(os, "rename", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         files.write(linked / "real" / "file", "after")
     assert names(linked / "real") == ["file"]

@@ -147,12 +147,6 @@ def test_one_users_lock_serves_another(who_is_first: str, bob: Stranger, shared_
         refused(host_lock("third"), "second")
 
 
-def test_a_lock_that_cannot_be_opened_is_named_with_the_remedy(bob: Stranger, shared_lock: Path) -> None:
-    shared_lock.touch(mode=0o600)
-    with bob.acting():
-        refused(host_lock("x"), r"cannot use the lock .*/lock \(Permission denied\): remove that file, or")
-
-
 @contextmanager
 def held(lock: Path, one: Stranger, content: str) -> Iterator[None]:
     """Somebody's process holds the lock, which all may write to."""

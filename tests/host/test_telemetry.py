@@ -1,5 +1,6 @@
 """From readings to figures, by hand-made readings whose figures can be told by heart, and a second that iostat saw too."""
 
+import copy
 from typing import Any
 
 import pandas as pd
@@ -12,18 +13,21 @@ DEVICE_AFTER = [200, 9, 4096, 100, 400, 9, 8192, 800, 5, 1000, 3000, 10, 9, 2048
 FIGURES = dict(zip(DEVICE, (100.0, 1.0, 0.5, 200.0, 2.0, 2.0, 30.0, 1.5), strict=True))
 
 
+REST = {
+    "cpu": [0] * 8, "context_switches": 0, "dirty_kib": 1024, "pressure": {"io": {"some": 0, "full": 0}},
+    "devices": {"sda": [0] * 17}, "server_ticks": {"17": 100}, "network_bytes": 0,
+}  # fmt: skip
+AFTER = {
+    "cpu": [90, 10, 50, 140, 60, 4, 6, 40],  # user, nice, system, idle, iowait, irq, softirq, steal: 400 ticks
+    "context_switches": 8000, "dirty_kib": 3072, "pressure": {"io": {"some": 500_000, "full": 200_000}},
+    "devices": {"sda": DEVICE_AFTER},
+    "server_ticks": {"17": 300, "18": 20},  # a server that was not there before counts from its start on
+    "network_bytes": 3 << 20,
+}  # fmt: skip
+
+
 def reading(at_s: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "at_s": at_s,
-        "cpu": [0] * 8,
-        "context_switches": 0,
-        "dirty_kib": 1024,
-        "pressure": {"io": {"some": 0, "full": 0}},
-        "devices": {"sda": [0] * 17},
-        "server_ticks": {"17": 100},
-        "network_bytes": 0,
-        **changes,
-    }
+    return {"at_s": at_s, **copy.deepcopy(REST), **changes}
 
 
 def raw(*readings: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -32,18 +36,7 @@ def raw(*readings: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def trial() -> dict[str, Any]:
-    after = reading(
-        2.0,
-        # user, nice, system, idle, iowait, irq, softirq, steal: 400 ticks
-        cpu=[90, 10, 50, 140, 60, 4, 6, 40],
-        context_switches=8000,
-        dirty_kib=3072,
-        pressure={"io": {"some": 500_000, "full": 200_000}},
-        devices={"sda": DEVICE_AFTER},
-        server_ticks={"17": 300, "18": 20},  # a server that was not there before counts from its start on
-        network_bytes=3 << 20,
-    )
-    return raw(reading(0.0), after)
+    return raw(reading(0.0), reading(2.0, **copy.deepcopy(AFTER)))
 
 
 def test_the_host_and_a_device(trial: dict[str, Any]) -> None:
@@ -58,12 +51,10 @@ def test_a_device_is_seen_as_iostat_sees_it() -> None:
     before = [52427, 5597, 2503152, 19410, 330810, 212552, 34460950, 280988, 1, 22300, 316752]
     after = [54168, 5606, 2537344, 19849, 332231, 212598, 34506683, 281175, 0, 22336, 317404]
     unseen = [83713, 46, 16660056, 14033]
-    readings = [
-        reading(0.0202, devices={"vda": [*before, *unseen, 37249, 2319]}),
-        reading(1.0193, devices={"vda": [*after, *unseen, 37709, 2344]}),
-    ]
+    first = reading(0.0202, devices={"vda": [*before, *unseen, 37249, 2319]})
+    last = reading(1.0193, devices={"vda": [*after, *unseen, 37709, 2344]})
     iostat = (1744, 17144 / 1024, 0.25, 1429, 23002.5 / 1024, 0.13, 464, 0.65)
-    assert telemetry(raw(*readings))[[*DEVICE]].iloc[0].tolist() == pytest.approx(iostat, rel=0.013)
+    assert telemetry(raw(first, last))[[*DEVICE]].iloc[0].tolist() == pytest.approx(iostat, rel=0.013)
 
 
 @pytest.mark.parametrize(
