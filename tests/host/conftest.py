@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from fakes import Outcome
-from host_parts import Mount, Process, Recover, Run, Start, Stranger, Tunable
+from host_parts import Grouping, Kernel, Mount, Process, Recover, Run, Start, Stranger
 
-from benchlib.host.changes import is_mounted
+from benchlib.host.changes import Grouped, is_mounted
 
 
 @pytest.fixture
@@ -41,6 +41,20 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
+def group() -> Iterator[Grouping]:
+    """Makes a control group in another, which goes with all in it."""
+    with ExitStack() as stack:
+
+        def call(above: Path) -> Path:
+            folder = above / f"benchlib-test-{os.getpid()}"
+            folder.mkdir()
+            stack.callback(Grouped(folder=folder).undo)
+            return folder
+
+        yield call
+
+
+@pytest.fixture
 def mount(run: Run) -> Iterator[Mount]:
     """Makes a folder and mounts a small file system in memory on it, or a device."""
     with ExitStack() as stack:
@@ -59,13 +73,13 @@ def mount(run: Run) -> Iterator[Mount]:
 
 
 @pytest.fixture
-def tunable(kernel_root: Path) -> Tunable:
-    """Makes a file that stands for a kernel's, holding 60."""
+def kernel(kernel_root: Path) -> Kernel:
+    """Makes a file that stands for a kernel's, by default a tunable of 60."""
 
-    def make(name: str) -> Path:
-        path = kernel_root / "proc/sys" / name
+    def make(name: str, text: str = "60") -> Path:
+        path = kernel_root / ("proc/sys" if "/" not in name else "") / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("60")
+        path.write_text(text)
         return path
 
     return make

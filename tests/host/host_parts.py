@@ -19,8 +19,9 @@ NOBODY = 65534
 Process = subprocess.Popen[Any]
 Run = Callable[..., str]
 Mount = Callable[..., Path]
+Grouping = Callable[[Path], Path]
 Start = Callable[..., Process]
-Tunable = Callable[[str], Path]
+Kernel = Callable[..., Path]
 Recover = Callable[[], Outcome]
 Patch = pytest.MonkeyPatch
 

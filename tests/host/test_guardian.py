@@ -211,7 +211,7 @@ with guarded_run(scratch, "study “doomed”") as run:
                 write_kernel_file(tunable, value)
             for change in (Attached(file=disk), Mounted(target=target), Grouped(folder=group)):
                 trial.note(change)
-            subprocess.run(["sh", "-ec", script, "sh", disk, target, group])
+            subprocess.run(["sh", "-ec", script, "sh", disk, target, group], check=True)
 """
 
 

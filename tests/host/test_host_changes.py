@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import eventually
-from host_parts import GROUPS, Mount, Patch, Run, Start
+from host_parts import GROUPS, Grouping, Mount, Patch, Run, Start
 from needs import root
 from pydantic import ValidationError
 
@@ -178,48 +178,40 @@ def test_a_used_loop_device_is_named(
 # --- control groups -----------------------------------------------------------------
 
 
-@pytest.fixture(params=GROUPS, ids=str)
-def group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    folder = request.param / f"benchlib-test-{os.getpid()}"
-    folder.mkdir()
-    yield folder
-    Grouped(folder=folder).undo()
-
-
-def members(group: Path) -> list[str]:
-    return (group / "cgroup.procs").read_text().split()
-
-
 @root
-def test_a_control_group_goes_with_all_in_it(group: Path, start: Start) -> None:
-    inner = group / "inner" / "innermost"
+@pytest.mark.parametrize("above", GROUPS, ids=str)
+def test_a_control_group_goes_with_all_in_it(above: Path, group: Grouping, start: Start) -> None:
+    outer = group(above)
+    inner = outer / "inner" / "innermost"
     inner.mkdir(parents=True)
     sleepers = [start("sleep", "99") for _ in range(3)]
     for sleeper, folder in zip(sleepers, (inner, inner, inner.parent), strict=True):
         (folder / "cgroup.procs").write_text(str(sleeper.pid))
     for _ in range(2):
-        Grouped(folder=group).undo()
-        assert not group.exists()
+        Grouped(folder=outer).undo()
+        assert not outer.exists()
     assert [sleeper.wait(60) for sleeper in sleepers] == [-9, -9, -9]
 
 
 @root
-@pytest.mark.parametrize("group", [group for group in GROUPS if group.name == "blkio"], indirect=True)
-def test_what_waits_for_its_share_of_the_disk_dies_at_once(group: Path, tmp_path: Path, start: Start) -> None:
-    device = tmp_path.stat().st_dev
+@pytest.mark.skipif(not CAPS.exists(), reason="no control groups of version 1 here")
+def test_what_waits_for_its_share_of_the_disk_dies_at_once(
+    group: Grouping, tmp_path: Path, start: Start
+) -> None:
+    capped, device = group(CAPS.parent), tmp_path.stat().st_dev
     try:
         cap = f"{os.major(device)}:{os.minor(device)} 1"
-        write_kernel_file(group / "blkio.throttle.write_iops_device", cap)
+        write_kernel_file(capped / "blkio.throttle.write_iops_device", cap)
     except OSError as reason:
         pytest.skip(f"no cap on the disk of {tmp_path}: {reason}")
     script = (
         'echo $$ > $1/cgroup.procs; exec dd if=/dev/zero of="$2" bs=64k count=1000 oflag=direct status=none'
     )
-    writers = [start("sh", "-c", script, "sh", group, tmp_path / str(n)) for n in range(9)]
-    assert eventually(lambda: len(members(group)) == 9)
+    writers = [start("sh", "-c", script, "sh", capped, tmp_path / str(n)) for n in range(9)]
+    assert eventually(lambda: len((capped / "cgroup.procs").read_text().split()) == 9)
     assert [writer.poll() for writer in writers] == [None] * 9
     # without the caps lifted it would give up: each waits a second for its turn
-    Grouped(folder=group).undo()
+    Grouped(folder=capped).undo()
     assert [writer.wait(60) for writer in writers] == [-9] * 9
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from host_parts import Patch, Process, Start, Stranger, refused
@@ -133,17 +132,14 @@ def test_root_has_a_lock_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
 # --- among users --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("who_is_first", ["root", "bob"])
-def test_one_users_lock_serves_another(who_is_first: str, bob: Stranger, shared_lock: Path) -> None:
-    def acting(as_bob: bool) -> Any:
-        return bob.acting() if as_bob else nullcontext()
-
-    is_bob = who_is_first == "bob"
-    with acting(is_bob), host_lock("first"):
+@pytest.mark.parametrize("bob_is_first", [False, True])
+def test_one_users_lock_serves_another(bob_is_first: bool, bob: Stranger, shared_lock: Path) -> None:
+    first, second = (bob.acting, nullcontext) if bob_is_first else (nullcontext, bob.acting)
+    with first(), host_lock("first"):
         pass
     status = shared_lock.stat()
-    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (bob.uid if is_bob else 0, 0o666)
-    with acting(not is_bob), host_lock("second"):
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (bob.uid * bob_is_first, 0o666)
+    with second(), host_lock("second"):
         refused(host_lock("third"), "second")
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import needs
 import pytest
-from host_parts import NOBODY, Patch, Tunable
+from host_parts import NOBODY, Kernel, Patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,10 +84,10 @@ def test_after_a_crash_at_any_moment_all_is_as_it_was(steps: list[str | tuple[in
 # --- what is written ----------------------------------------------------------------
 
 
-def test_a_line_is_on_disk_before_its_change(journal: Journal, tunable: Tunable, monkeypatch: Patch) -> None:
+def test_a_line_is_on_disk_before_its_change(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
-    journal.chapter().note(setting(tunable("a")))
+    journal.chapter().note(setting(kernel("a")))
     file, folder = journal.path, journal.path.parent
     assert synced == [file.stat().st_ino, folder.stat().st_ino], "and the file's name too"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -96,15 +96,15 @@ def test_a_line_is_on_disk_before_its_change(journal: Journal, tunable: Tunable,
     assert file.read_bytes().startswith(before), "lines are only ever added"
 
 
-def test_what_cannot_be_noted_is_refused(journal: Journal, tunable: Tunable, monkeypatch: Patch) -> None:
+def test_what_cannot_be_noted_is_refused(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
     chapter, write = journal.chapter(), os.write
-    chapter.note(setting(tunable("a")))
+    chapter.note(setting(kernel("a")))
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda fd, data: write(fd, data[:9]))
         with pytest.raises(StudyError, match=r"nothing was changed, .*No space left on device"):
-            chapter.note(setting(tunable("b")))
-    chapter.note(setting(tunable("c")))
-    assert journal.standing() == [setting(tunable("a")), setting(tunable("c"))]
+            chapter.note(setting(kernel("b")))
+    chapter.note(setting(kernel("c")))
+    assert journal.standing() == [setting(kernel("a")), setting(kernel("c"))]
     assert journal.undo() == []
 
 
@@ -121,9 +121,9 @@ def test_what_cannot_be_noted_is_refused(journal: Journal, tunable: Tunable, mon
     ids=["folder", "pipe", "second name", "link", "writable by others", "somebody else's"],
 )
 def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
-    spoil: Callable[[Path, Path], object], journal: Journal, tunable: Tunable, tmp_path: Path
+    spoil: Callable[[Path, Path], object], journal: Journal, kernel: Kernel, tmp_path: Path
 ) -> None:
-    elsewhere, file = Journal(tmp_path / "evil"), tunable("a")
+    elsewhere, file = Journal(tmp_path / "evil"), kernel("a")
     elsewhere.chapter().note(Written(path=file, former="evil", value="7"))
     spoil(journal.path, elsewhere.path)
     with pytest.raises(PreflightError, match="journal "):
@@ -140,8 +140,8 @@ def test_a_journal_that_was_never_begun_holds_nothing(journal: Journal) -> None:
     assert (journal.undo(), journal.standing(), journal.path.exists()) == ([], [], False)
 
 
-def test_only_its_own_chapter_is_undone(journal: Journal, tunable: Tunable) -> None:
-    study, trial = tunable("study"), tunable("trial")
+def test_only_its_own_chapter_is_undone(journal: Journal, kernel: Kernel) -> None:
+    study, trial = kernel("study"), kernel("trial")
     journal.chapter().note(setting(study))
     study.write_text("7")
     with contextlib.suppress(KeyboardInterrupt), journal.chapter() as chapter:
@@ -153,8 +153,8 @@ def test_only_its_own_chapter_is_undone(journal: Journal, tunable: Tunable) -> N
     assert journal.standing() == [setting(study)]
 
 
-def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal, tunable: Tunable) -> None:
-    older, stubborn, newer = files = [tunable(name) for name in ("older", "stubborn", "newer")]
+def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal, kernel: Kernel) -> None:
+    older, stubborn, newer = files = [kernel(name) for name in ("older", "stubborn", "newer")]
     chapter = journal.chapter()
     for path in files:
         chapter.note(setting(path))
@@ -182,10 +182,8 @@ def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal
         b'{"struck": "1", "more": 1}',
     ],
 )
-def test_a_line_that_cannot_be_read_is_reported_alone(
-    line: bytes, journal: Journal, tunable: Tunable
-) -> None:
-    files = [tunable("a"), tunable("b")]
+def test_a_line_that_cannot_be_read_is_reported_alone(line: bytes, journal: Journal, kernel: Kernel) -> None:
+    files = [kernel("a"), kernel("b")]
     for file in files:
         journal.chapter().note(setting(file))
         file.write_text("7")
@@ -207,8 +205,8 @@ def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal)
     assert subprocess.check_output(argv, text=True).splitlines() == [str(change) for change in changes]
 
 
-def test_a_kind_that_is_gone_holds_up_nothing(journal: Journal, tunable: Tunable, monkeypatch: Patch) -> None:
-    file = tunable("a")
+def test_a_kind_that_is_gone_holds_up_nothing(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
+    file = kernel("a")
     file.write_text("7")
     for change in (setting(file), OF_A_SERVER):
         journal.chapter().note(change)

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from clusters import eventually
-from host_parts import Patch
+from host_parts import Kernel, Patch
 
 from benchlib.errors import PreflightError, ServerError
 from benchlib.host.facts import block_devices
@@ -27,18 +27,7 @@ from benchlib.server.statistics import waits
 # --- what the kernel counts ------------------------------------------------------------
 
 
-@pytest.fixture
-def kernel(kernel_root: Path) -> Callable[[str, str], None]:
-    """Makes a file that stands for a kernel's."""
-
-    def make(name: str, text: str) -> None:
-        (kernel_root / name).parent.mkdir(parents=True, exist_ok=True)
-        (kernel_root / name).write_text(text)
-
-    return make
-
-
-def test_another_hosts_files_and_what_it_lacks(kernel: Callable[[str, str], None]) -> None:
+def test_another_hosts_files_and_what_it_lacks(kernel: Kernel) -> None:
     nothing = host_counters(kernel_files(), ["sda"])
     assert (nothing["cpu"], nothing["dirty_kib"], nothing["devices"]) == (None, None, {"sda": None})
     assert host_counters({})["devices"] == {}
@@ -59,7 +48,7 @@ def test_another_hosts_files_and_what_it_lacks(kernel: Callable[[str, str], None
     }
 
 
-def test_flushes_are_told_of_whole_disks_alone(kernel: Callable[[str, str], None]) -> None:
+def test_flushes_are_told_of_whole_disks_alone(kernel: Kernel) -> None:
     row = " ".join(map(str, range(1, 18)))
     kernel("proc/diskstats", "\n".join(f" 8 0 {name} {row}" for name in ("sda", "sda1", "dm-0")))
     kernel("sys/class/block/sda1/partition", "1")

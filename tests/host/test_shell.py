@@ -6,14 +6,13 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
 import pytest
 from clusters import eventually
-from host_parts import GROUPS, Patch, is_alive
+from host_parts import GROUPS, Grouping, Patch, is_alive
 from needs import root
 
 from benchlib.errors import PreflightError, TrialError
@@ -117,21 +116,9 @@ def test_programs_of_the_system_are_run_where_the_path_lacks_them(monkeypatch: P
 # --- which control groups it is in ----------------------------------------------------
 
 
-@pytest.fixture
-def groups() -> Iterator[list[Path]]:
-    """Two control groups on different hierarchies, or one where there is only one hierarchy."""
-    if not GROUPS:
-        pytest.skip("no control group hierarchy that this user may change")
-    folders = [root / f"benchlib-test-{os.getpid()}" for root in GROUPS[:2]]
-    for folder in folders:
-        folder.mkdir()
-    yield folders
-    for folder in folders:
-        folder.rmdir()
-
-
-def test_a_process_is_in_its_groups_and_is_itself(groups: list[Path], tmp_path: Path) -> None:
-    shell, log = Shell(server_user()), tmp_path / "log"
+@pytest.mark.skipif(not GROUPS, reason="no control group hierarchy that this user may change")
+def test_a_process_is_in_its_groups_and_is_itself(group: Grouping, tmp_path: Path) -> None:
+    shell, log, groups = Shell(server_user()), tmp_path / "log", [*map(group, GROUPS[:2])]
     look = r"tr '\0' ' ' < /proc/$$/cmdline; echo; readlink /proc/$$/fd/0; id -u"
     script = f"{look}; cat /proc/$$/cgroup; cat /proc/self/cgroup; exec sleep 60"
     process = shell.start([SH, "-c", script, "me", "two  words"], log=log, groups=groups)

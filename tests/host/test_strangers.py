@@ -11,7 +11,7 @@ from pathlib import Path
 import needs
 import pytest
 from fakes import Outcome
-from host_parts import Patch, Process, Recover, Start, Stranger, refused
+from host_parts import Patch, Recover, Start, Stranger, refused
 
 from benchlib.errors import PreflightError
 from benchlib.host import shell
@@ -44,26 +44,23 @@ def is_refused(outcome: Outcome, *words: str) -> bool:
     return outcome.status == 2 and all(word in outcome.line for word in words)
 
 
-@pytest.fixture
-def set_uid(mallory: Stranger, precious: Path) -> Iterator[Process]:
-    """A set-uid program that waits: the kernel says that its command line, which is theirs, is root's."""
+def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
+    mallory: Stranger, precious: Path, shared: Path, recover: Recover
+) -> None:
     change = {"kind": "written", "path": str(precious / "file"), "former": "theirs", "value": "x"}
     words = [json.dumps({"id": "1", "change": change}) + "\n", "-c", "true"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with mallory.start(*words, executable="/usr/bin/su", **pipes) as process:
-        yield process
-        process.kill()
-
-
-def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
-    mallory: Stranger, set_uid: Process, shared: Path, recover: Recover
-) -> None:
-    assert Path(f"/proc/{set_uid.pid}/cmdline").stat().st_uid == 0
-    mallory.do("mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(set_uid.pid))
-    assert is_refused(recover(), "run-x belongs to somebody else: it is left alone")
     messages: list[str] = []
-    with guarded_run(shared, "test", messages.append):
-        assert messages == [f"{shared}/run-x belongs to somebody else: it is left alone"]
+    # a set-uid program that waits: the kernel says that its command line, which is theirs, is root's
+    with mallory.start(*words, executable="/usr/bin/su", **pipes) as process:
+        assert Path(f"/proc/{process.pid}/cmdline").stat().st_uid == 0
+        mallory.do(
+            "mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(process.pid)
+        )
+        assert is_refused(recover(), "run-x belongs to somebody else: it is left alone")
+        with guarded_run(shared, "test", messages.append):
+            assert messages == [f"{shared}/run-x belongs to somebody else: it is left alone"]
+        process.kill()
     assert (shared / "run-x" / "journal").is_symlink()
 
 
