@@ -64,6 +64,14 @@ def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked: Path, flag
         os.close(files.opened(linked / "pipe", flags))
 
 
+def test_a_file_that_a_user_names_is_read_if_it_is_plain_and_not_too_large(linked: Path) -> None:
+    assert files.read_plain(linked / "name", most=6) == b"before"
+    os.mkfifo(linked / "pipe")
+    for name, reason in {"pipe": "no plain file", "name": "more than"}.items():
+        with pytest.raises(OSError, match=reason):
+            files.read_plain(linked / name, most=5)
+
+
 def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked: Path) -> None:
     (linked / "real" / "inner").symlink_to(linked)
     for path in ("link", "name", "never"):

@@ -150,29 +150,23 @@ def disk(run: Run, folder: Path) -> Iterator[Path]:
 
 @root
 @pytest.mark.parametrize("deleted", [False, True])
-def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) -> None:
-    assert len(loop_devices(disk)) == 2
-    if deleted:
-        disk.unlink()
-    for _ in range(2):
-        Attached(file=disk).undo()
-        assert loop_devices(disk) == []
-
-
-@root
-def test_a_used_loop_device_is_named(
-    disk: Path, run: Run, mount: Mount, folder: Path, monkeypatch: Patch
+def test_every_loop_device_over_a_file_is_detached_and_a_used_one_is_named(
+    deleted: bool, disk: Path, run: Run, mount: Mount, monkeypatch: Patch
 ) -> None:
     used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)
-    target = mount(folder / "m", str(used))
+    target = mount(disk.parent / "m", str(used))
+    if deleted:
+        disk.unlink()
     with monkeypatch.context() as impatient:
         impatient.setattr(changes, "_PATIENCE_S", 1.0)
         with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
             Attached(file=disk).undo()
     assert str(unused) not in str(caught.value)
     Mounted(target=target).undo()
-    Attached(file=disk).undo()
+    for _ in range(2):
+        Attached(file=disk).undo()
+        assert loop_devices(disk) == []
 
 
 # --- control groups -----------------------------------------------------------------
@@ -226,6 +220,8 @@ def made(tmp_path: Path) -> Made:
 
 
 def test_a_folder_of_ours_goes_with_all_in_it_and_no_link_is_followed(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"cannot make the folder .*benchlib-x \(File exists\)"):
+        made.make()  # it is never taken over
     outside = tmp_path / "somebody's"
     outside.mkdir()
     (outside / "file").touch()
@@ -239,11 +235,6 @@ def test_a_folder_of_ours_goes_with_all_in_it_and_no_link_is_followed(made: Made
     made.folder.symlink_to(outside)
     made.undo()
     assert (outside / "file").exists()
-
-
-def test_a_folder_that_is_there_already_is_never_taken_over(made: Made) -> None:
-    with pytest.raises(StudyError, match=r"cannot make the folder .*benchlib-x \(File exists\)"):
-        made.make()
 
 
 @root

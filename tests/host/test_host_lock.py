@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from host_parts import Patch, Process, Start, Stranger, refused
+from host_parts import Patch, Start, Stranger, refused
 
 from benchlib.host import lock as module
 from benchlib.host.lock import LOCK_VARIABLE, held_by, host_lock
@@ -29,14 +29,6 @@ def shared_lock(shared: Path, monkeypatch: Patch) -> Path:
     """A lock in a folder that everybody may write to, as /var/tmp."""
     monkeypatch.setenv(LOCK_VARIABLE, str(shared / "lock"))
     return shared / "lock"
-
-
-@pytest.fixture
-def dead(lock: Path) -> Iterator[Process]:
-    """A study that has died; its guardian holds the lock until ``stdin`` is closed."""
-    with subprocess.Popen([sys.executable, "-c", DYING], stdin=subprocess.PIPE) as study:
-        study.wait(60)
-        yield study
 
 
 @pytest.fixture
@@ -67,30 +59,30 @@ def test_a_guardian_that_lives_a_moment_longer_does_not_hold_up_the_next(start: 
         pass
 
 
-def test_what_a_dead_study_left_is_waited_for(dead: Process) -> None:
+def test_what_a_dead_study_left_is_waited_for(lock: Path) -> None:
     messages: list[str] = []
+    # its guardian holds the lock until stdin is closed
+    with subprocess.Popen([sys.executable, "-c", DYING], stdin=subprocess.PIPE) as dead:
+        dead.wait(60)
 
-    def tell(message: str) -> None:
-        messages.append(message)
-        assert dead.stdin
-        dead.stdin.close()
+        def tell(message: str) -> None:
+            messages.append(message)
+            assert dead.stdin
+            dead.stdin.close()
 
-    with host_lock("next", tell):
-        pass
+        with host_lock("next", tell):
+            pass
     (message,) = messages
     assert message.startswith("waiting until what study “dead” (process ")
 
 
-def test_waiting_has_an_end(impatient: set[int], lock: Path, dead: Process) -> None:
-    impatient.add(0)
-    refused(host_lock("next"), rf"still held for study “dead” .*: 'fuser -v {lock}'")
-
-
-def test_a_process_younger_than_the_note_did_not_write_it(impatient: set[int], lock: Path) -> None:
+def test_waiting_has_an_end_and_who_is_younger_than_the_note_did_not_write_it(
+    impatient: set[int], lock: Path
+) -> None:
     impatient.add(0)
     with host_lock("first"):
         os.utime(lock, (1, 1))
-        refused(host_lock("next"), "still held for first")
+        refused(host_lock("next"), rf"still held for first .*: 'fuser -v {lock}'")
 
 
 @pytest.mark.parametrize(

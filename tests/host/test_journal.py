@@ -168,8 +168,9 @@ def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal
     assert str(stubborn) in line
     assert journal.standing() == [setting(stubborn)]
     stubborn.rmdir()
+    newer.write_text("8")
     chapter.undo()
-    assert journal.standing() == []
+    assert (journal.standing(), newer.read_text()) == ([], "8"), "what is undone is done with"
 
 
 @pytest.mark.parametrize(
