@@ -34,46 +34,47 @@ def test_a_factor_that_cannot_be_compared_is_refused(changes: dict[str, object],
         factor(**changes)
 
 
-def test_a_workload_in_which_nothing_would_run_is_refused() -> None:
-    with pytest.raises(ValidationError, match="no script has a weight above 0"):
-        Workload(name="n", title="t", scripts=(Script(sql="SELECT 1", weight=0),))
-    with pytest.raises(ValidationError, match="at most 128"):
-        Workload(name="n", title="t", scripts=(Script(sql="SELECT 1"),) * 129)
+@pytest.mark.parametrize(
+    ("scripts", "why"),
+    [
+        ((Script(sql="SELECT 1", weight=0),), "no script has a weight above 0"),
+        ((Script(sql="SELECT 1"),) * 129, "at most 128"),
+    ],
+)
+def test_a_workload_in_which_nothing_would_run_is_refused(scripts: tuple[Script, ...], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Workload(name="n", title="t", scripts=scripts)
 
 
 def test_a_plan_gives_each_level_its_own_load(plan_of) -> None:
     plan = plan_of(
-        base=Level(settings={"jit": "off"}, load=LoadPatch(protocol="extended")),
-        levels={"many": Level(load=LoadPatch(clients=99, rate=12.5))},
+        load=Load(duration_s=3, variables={"rows": 10, "share": 0.5}),
+        base=Level(
+            settings={"jit": "off"}, load=LoadPatch(protocol="extended", variables={"rows": 20, "name": "x"})
+        ),
+        levels={"many": Level(load=LoadPatch(clients=99, rate=12.5, variables={"rows": 30}))},
     )
     assert plan.level("defaults").settings == {"jit": "off"}
-    many = plan.level_load("many")
-    assert (many.clients, many.rate, many.protocol, many.duration_s) == (99, 12.5, "extended", 3)
-    assert plan.level_load("defaults") == plan.load.model_copy(update={"protocol": "extended"})
+    some = {"protocol": "extended", "variables": {"rows": 20, "share": 0.5, "name": "x"}}
+    assert plan.level_load("defaults") == plan.load.model_copy(update=some)
+    many = {"protocol": "extended", "variables": {"rows": 30, "share": 0.5, "name": "x"}}
+    assert plan.level_load("many") == plan.load.model_copy(update={**many, "clients": 99, "rate": 12.5})
+    assert plan.load.variables == {"rows": 10, "share": 0.5}
 
 
 def test_a_share_of_the_capacity_is_a_rate_once_the_capacity_is_known(plan_of) -> None:
     levels = {"own": Level(load=LoadPatch(rate="33.3% of Capacity")), "fixed": Level(load=LoadPatch(rate=7))}
     plan = plan_of(load=Load(rate="60 % of capacity"), levels=levels)
-    assert plan.capacity_shares() == ["60 % of capacity", "33.3 % of capacity"]
-    assert plan.level_load("defaults").rate == "60 % of capacity"
-    known = plan.model_copy(update={"capacity_tps": 1234.5})
-    assert known.capacity_shares() == plan.capacity_shares(), "what was asked for does not change"
-    assert [known.level_load(name).rate for name in ("defaults", "own", "fixed")] == [741.0, 411.0, 7.0]
-    slow = plan.model_copy(update={"capacity_tps": 4.5678})
-    assert slow.level_load("defaults").rate == 2.74
+    known = {
+        None: ["60 % of capacity", "33.3 % of capacity", 7.0],
+        1234.5: [741.0, 411.0, 7.0],
+        4.5678: [2.74, 1.52, 7.0],
+    }
+    for capacity, rates in known.items():
+        at = plan.model_copy(update={"capacity_tps": capacity})
+        assert [at.level_load(name).rate for name in ("defaults", "own", "fixed")] == rates
+        assert at.capacity_shares() == known[None][:2], "what was asked for does not change"
     assert plan_of().capacity_shares() == []
-
-
-def test_a_level_changes_those_variables_that_it_names_and_no_others(plan_of) -> None:
-    plan = plan_of(
-        load=Load(variables={"rows": 10, "share": 0.5}),
-        base=Level(load=LoadPatch(variables={"rows": 20, "name": "x"})),
-        levels={"more": Level(load=LoadPatch(variables={"rows": 30}))},
-    )
-    assert plan.level_load("defaults").variables == {"rows": 20, "share": 0.5, "name": "x"}
-    assert plan.level_load("more").variables == {"rows": 30, "share": 0.5, "name": "x"}
-    assert plan.load.variables == {"rows": 10, "share": 0.5}
 
 
 def test_a_level_may_have_a_workload_of_its_own(plan_of) -> None:
@@ -117,25 +118,17 @@ LEVELS = st.builds(
 
 @given(LEVELS, st.integers(), st.integers(1, 9), st.floats(0.001, 0.999))
 def test_a_study_survives_its_file(level: Level, seed: int, scale: int, margin: float) -> None:
-    plan = Plan(
-        factor=Factor(question="?", baseline="a", levels={"a": Level(), "b “level”": level}),
-        workload=Workload(name="w", title="W", scripts=(Script(sql="SELECT 1;\n"),)),
-        load=Load(),
-        scale=scale,
-        seed=seed,
-        margin=margin,
-    )
+    workload = Workload(name="w", title="W", scripts=(Script(sql="SELECT 1;\n"),))
+    asked = factor(levels={"a": {}, "b “level”": level})
+    plan = Plan(factor=asked, workload=workload, load=Load(), scale=scale, seed=seed, margin=margin)
     study = Study(name="s", title="S", plan=plan, trials=(Trial(1, 1, "a", 5), Trial(1, 2, "b “level”", 6)))
     assert Study.model_validate_json(study.model_dump_json()) == study
 
 
 def test_a_measurement_survives_its_file_and_absent_figures_stay_absent() -> None:
+    times = {"started_s": 1.5, "finished_s": 2.25}
     measurement = Measurement(
-        trial=Trial(2, 3, "tuned", 99),
-        started_s=1.5,
-        finished_s=2.25,
-        load_argv=("pgbench", "bench"),
-        error="gone",
+        trial=Trial(2, 3, "tuned", 99), **times, load_argv=("pgbench", "x"), error="gone"
     )
     text = measurement.model_dump_json()
     assert Measurement.model_validate_json(text) == measurement
@@ -148,9 +141,20 @@ def test_a_file_of_a_later_format_is_refused(study_of) -> None:
         Study.model_validate(later)
 
 
-def test_clusters_stay_for_their_period_and_servers_that_are_not_ours_for_all(plan_of) -> None:
-    there = Level(target={"server": "there"})
-    assert [plan_of(rebuild_every=2).period(block) for block in (1, 2, 3)] == [1, 1, 2]
-    assert plan_of(base=there).period(3) == 1
-    assert plan_of(factor=factor(levels={"a": there, "b": there})).period(3) == 1
-    assert plan_of(factor=factor(levels={"a": there, "b": {}})).period(3) == 3
+THERE = Level(target={"server": "there"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "periods"),
+    [
+        ({}, [1, 2, 3]),
+        ({"rebuild_every": 2}, [1, 1, 2]),
+        ({"base": THERE}, [1, 1, 1]),
+        ({"factor": factor(levels={"a": THERE, "b": THERE})}, [1, 1, 1]),
+        ({"factor": factor(levels={"a": THERE, "b": {}})}, [1, 2, 3]),
+    ],
+)
+def test_clusters_stay_for_their_period_and_servers_that_are_not_ours_for_all(
+    plan_of, changes, periods
+) -> None:
+    assert [plan_of(**changes).period(block) for block in (1, 2, 3)] == periods

@@ -14,9 +14,21 @@ from benchlib.errors import InputError
 from benchlib.plan.metrics import percent_words
 from benchlib.stats import Concern
 
-COLUMNS = (
-    "level n mean sd cv percent_change ci_low ci_high p_value p_adjusted verdict mde_percent blocks_needed"
-).split()
+COLUMNS = [
+    "level",
+    "n",
+    "mean",
+    "sd",
+    "cv",
+    "percent_change",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_adjusted",
+    "verdict",
+    "mde_percent",
+    "blocks_needed",
+]
 
 
 def rows(analysis):
@@ -59,13 +71,6 @@ def test_faster_than_the_mean_of_baseline_and_control(make_trials):
         part.replace("\u00a0", " ") for part in percent_words(row.percent_change, row.ci_low, row.ci_high)
     )
     assert analysis.headline() == "Against “base”: “x” {} tps (95 % interval {}), faster.".format(*words)
-
-
-def test_latency_down_is_faster(make_trials):
-    trials = make_trials(["base", "x"], effects={"x": -0.2}, metric="latency_p95_ms", seed=2)
-    analysis = benchlib.analyze(trials, baseline="base", metric="latency_p95_ms")
-    assert (rows(analysis).verdict["x"], rows(analysis).percent_change["x"] < 0) == ("faster", True)
-    assert " p95 latency (95 % interval −" in analysis.headline()
 
 
 def test_equivalent_and_real_but_tiny(make_trials):
@@ -126,14 +131,6 @@ def test_values_that_repeat_exactly_have_no_p(make_trials, effect, words):
     assert f"“x” {words} % tps, inconclusive; " in analysis.headline()
 
 
-def test_incomplete_blocks_are_said_and_handled(make_trials):
-    trials = make_trials(["base", "control", "x", "y"], effects={"x": 0.1}).drop(index=[3, 6])
-    analysis = benchlib.analyze(trials, baseline="base", controls="control")
-    assert rows(analysis).n.tolist() == [5, 5, 4, 4]
-    assert "incomplete_blocks" in codes(analysis)
-    assert rows(analysis).verdict["x"] == "faster"
-
-
 def test_levels_that_share_no_block_with_the_baseline(make_trials):
     trials = make_trials(["base", "x", "y", "z"], blocks=8)
     split = (trials.block <= 4) == trials.level.isin(["base", "x"])
@@ -165,15 +162,6 @@ def test_whatever_the_numbers_the_table_is_sane(blocks, k, seed, sd, absent, cut
     assert ((shown.ci_low <= shown.percent_change) & (shown.percent_change <= shown.ci_high)).all()
     json.dumps(analysis.to_dict(), allow_nan=False)
     assert analysis.headline().count("“") == 1 + min(len(table), 5)
-
-
-def test_a_level_whose_trials_all_failed_keeps_its_row(make_trials):
-    trials = make_trials(["base", "x", "y"], effects={"y": 0.4})
-    analysis = benchlib.analyze(trials.assign(tps=trials.tps.where(trials.level != "x")), baseline="base")
-    assert rows(analysis).n.tolist() == [5, 0, 5]
-    assert rows(analysis).verdict[["x", "y"]].tolist() == ["inconclusive", "faster"]
-    assert {w.level for w in analysis.warnings if w.code == "few_trials"} == {"x"}
-    assert json.loads(json.dumps(analysis.to_dict(), allow_nan=False))["levels"][1]["mean"] is None
 
 
 def test_a_headline_on_chosen_comparisons_says_each_reference_and_each_price_once(make_trials):

@@ -6,13 +6,9 @@ import pytest
 from scipy.stats import f_oneway, t, ttest_1samp
 
 import benchlib
-from benchlib.stats.assumptions import assumptions_seen
-from benchlib.stats.block_model import fit_blocks, fit_complete
-from benchlib.stats.crossed import effects
-from benchlib.stats.dunnett import complete_loadings, family_cut
+from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.multiple import holm
 from benchlib.stats.power import Plan
-from benchlib.stats.sensitivity import sensitivity
 from benchlib.stats.verdicts import BY_HOST
 
 LEVELS = ["base", "x", "y"]
@@ -154,16 +150,6 @@ def test_hosts_that_differ_in_speed_or_effect_do_not_drift(spread):
     assert benchlib.analyze(trials, baseline="base").residual_sd < 0.05
 
 
-def test_methods_that_know_no_hosts_stay_silent_and_figures_are_of_trials_inside_hosts(spread):
-    trials = spread(LEVELS, 2, sd=0.01, own=0.2)
-    assert sensitivity(benchlib.analyze(trials, baseline="base")).empty
-    design = pd.DataFrame({"a": [-1, 1, 1], "b": [-1, -1, 1]}, LEVELS)
-    pooled = effects(trials.drop(columns="host"), design, order=1)
-    assert (effects(trials, design, order=1)["p_value"] < pooled["p_value"]).all()
-    trials = trials.assign(position=trials.groupby("block").cumcount(), period=trials["block"])
-    assert assumptions_seen(trials, "tps", dict.fromkeys(LEVELS, ""))["noise"] == pytest.approx(0.01, rel=0.3)
-
-
 def test_the_blocks_still_needed_are_of_these_hosts():
     assert Plan(0.05, 1, 0.0, hosts=3).df(9) == 6
     assert Plan(0.05, 4, 0.0, hosts=3).df(9) == Plan(0.05, 4, 0.0).df(7)
@@ -175,26 +161,6 @@ def as_trials(logs):
     frame = pd.DataFrame({"block": np.repeat(range(hosts * blocks), levels), "tps": np.exp(logs).ravel()})
     names = [f"l{place}" for place in range(levels)] * hosts * blocks
     return frame.assign(level=names, host=frame["block"] // blocks)
-
-
-@pytest.mark.parametrize(("sd", "power"), [(0.0, 0.9), (1.0, 0.45), (3.0, 0.08)])
-@pytest.mark.parametrize(("levels", "noisy"), [(2, 1.0), (4, 1.0), (4, 3.0), (6, 10.0)])
-def test_false_alarms_and_power_of_a_claim_about_such_hosts(levels, noisy, sd, power):
-    """A level's effect on a host strays by ``sd`` times a trial's deviation, the last level ``noisy`` times as much in all."""
-    rng, controls = np.random.default_rng(4), int(levels > 2)
-    own = sd * rng.standard_normal((20_000, ENOUGH, 1, levels))
-    scale = np.where(np.arange(levels) == levels - 1, noisy, 1.0)
-    logs = 0.025 * scale * (own + rng.standard_normal((20_000, ENOUGH, 3, levels)))
-    estimate, error, df, shared = fit_complete(logs.mean(axis=2), controls)
-    lam = complete_loadings(estimate.shape[1], 1 + controls)
-    reach = family_cut(0.05, lam, df, shared=shared) * error
-    assert (np.abs(estimate) > reach).any(axis=1).mean() <= 0.06
-    if noisy == 1:
-        assert (estimate[:, 0] + np.log1p(0.05) > reach[:, 0]).mean() >= power
-    if sd:  # else the blocks are judged as if of one host
-        table = benchlib.analyze(as_trials(logs[0]), baseline="l0", controls=["l1"][:controls]).table
-        ends = 100 * np.expm1(estimate[0] + reach[0])
-        assert table["ci_high"][1 + controls :].to_numpy() == pytest.approx(ends, rel=1e-8)
 
 
 def wrong_claims(hosts, blocks, deviation, fixed):
