@@ -1,8 +1,5 @@
 """A parameters cell is its own schema: what it declares, and what it refuses."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from benchlib.errors import InputError
@@ -30,19 +27,12 @@ PARAMETERS = 'factor: str = "x"\nblocks: int = 5\n'
 RUN = {"factor": "x", "blocks": 3}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        # keys are words even where values would be switches
-        ("on: {on: [db2], set: {x: on}}", {"on": {"on": ["db2"], "set": {"x": True}}}),
-        ("base: &it {a: 1, b: 2}\nown: {<<: *it, a: 3}", {"base": {"a": 1, "b": 2}, "own": {"a": 3, "b": 2}}),
-    ],
-)
-def test_yaml_is_read(text: str, value: object) -> None:
-    assert from_yaml(text, "levels") == value
+def test_yaml_keys_are_words_even_where_values_would_be_switches_and_may_be_inherited():
+    assert from_yaml("on: {on: [db2], set: {x: on}}", "levels") == {"on": {"on": ["db2"], "set": {"x": True}}}
+    assert from_yaml("base: &it {a: 1, b: 2}\nown: {<<: *it, a: 3}", "levels")["own"] == {"a": 3, "b": 2}
 
 
-def test_a_cell_declares_names_types_defaults_and_help() -> None:
+def test_a_cell_declares_names_types_defaults_and_help():
     levels = {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
     assert list(DECLARED.values()) == [
         Parameter("factor", "str", "configuration", "the notebook's own name"),
@@ -56,18 +46,17 @@ def test_a_cell_declares_names_types_defaults_and_help() -> None:
     assert [*DECLARED] == [parameter.name for parameter in DECLARED.values()]
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "wanted"),
-    [
-        *(("blocks", given, 7) for given in (7, "7", 7.0)),
+def test_a_value_of_its_type_is_taken():
+    taken = [
+        ("blocks", 7, 7),
+        ("blocks", "7", 7),
+        ("blocks", 7.0, 7),
         ("margin", 1, 1.0),
         ("run", False, False),
-        ("factor", "", ""),
-    ],
-)
-def test_a_value_of_its_type_is_taken(name: str, given: object, wanted: object) -> None:
-    result = checked(DECLARED, {name: given})[name]
-    assert (result, type(result)) == (wanted, type(wanted))
+    ]
+    for name, given, wanted in [*taken, ("factor", "", "")]:
+        result = checked(DECLARED, {name: given})[name]
+        assert (result, type(result)) == (wanted, type(wanted))
 
 
 @pytest.mark.parametrize(
@@ -82,11 +71,8 @@ def test_a_value_of_its_type_is_taken(name: str, given: object, wanted: object) 
         (refuse_unknown, ["zzz"], "unknown parameter zzz: there are factor, blocks, levels,"),
         (checked, {"blocks": "many"}, "parameter blocks: Input should be a valid integer"),
         (checked, {"blocks": 7.5}, "got 7.5, want int"),
-        (checked, {"blocks": None}, "got None, want int"),
         (checked, {"blocks": True}, "parameter blocks: (got True, want int)"),
         (checked, {"factor": [1]}, "parameter factor: Input should be a valid string (got [1], want str)"),
-        (checked, {"levels": ["defaults"]}, "want dict"),
-        (checked, {"sizes": "x"}, "want list"),
         (checked, {"run": "perhaps"}, "want bool"),
         # of a running notebook
         (from_history, (["", "x: int = 1"], {}), "run the parameters cell first"),
@@ -94,9 +80,7 @@ def test_a_value_of_its_type_is_taken(name: str, given: object, wanted: object) 
         (from_history, ([PARAMETERS, "# Parameters\nblocks = 3\nstudy_nmae = 'x'\n"], RUN), "unknown parameter study_nmae"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_or_taken_is_refused_in_one_line_that_names_it(
-    action: Callable[..., object], argument: object, why: str
-) -> None:
+def test_what_cannot_be_read_or_taken_is_refused_in_one_line_that_names_it(action, argument, why):
     given = {
         from_yaml: (argument, "here"),
         checked: (DECLARED, argument),
@@ -113,31 +97,24 @@ ESCAPE = "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'P
 
 
 @pytest.mark.parametrize("kind", ["tuple", "int | None", "__import__('os')", ESCAPE, f"list[{ESCAPE}]"])
-def test_a_type_that_no_parameter_has_is_refused_and_nothing_of_it_is_executed(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_type_that_no_parameter_has_is_refused_and_nothing_of_it_is_executed(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="is not a type of parameters; there are int, float"):
         Parameter("a", kind, 1).check(1)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("cells", "namespace"),
-    [
-        # the latest parameters cell counts, papermill's may set what is declared, what is no Python does no harm
-        ([PARAMETERS, "# Parameters\nblokcs = 3\n", PARAMETERS + "seed: int = 1\n"], {**RUN, "seed": 3}),
-        ([PARAMETERS, "# Parameters\nblocks = 3\n"], RUN),
-        (["%load_ext x", "!ls", PARAMETERS, "if", "# Parameters\n%magic"], RUN),
-    ],
-)
-def test_a_running_notebook_has_the_values_of_its_parameters_cell(
-    cells: list[str], namespace: dict[str, object]
-) -> None:
-    assert from_history(cells, namespace) == namespace
+def test_a_running_notebook_has_the_values_of_its_latest_parameters_cell():
+    injected, other = (
+        "# Parameters\nblocks = 3\n",
+        ["%load_ext x", "!ls", PARAMETERS, "if", "# Parameters\n%magic"],
+    )
+    assert from_history([PARAMETERS, injected], RUN) == from_history(other, RUN) == RUN
+    later = [PARAMETERS, "# Parameters\nblokcs = 3\n", PARAMETERS + "seed: int = 1\n"]
+    assert from_history(later, {**RUN, "seed": 3}) == {**RUN, "seed": 3}
 
 
-def test_who_gives_levels_means_none_of_the_notebook_s() -> None:
+def test_who_gives_levels_means_none_of_the_notebook_s():
     cell = """
 factor: str = "f"
 profiles: dict = {"quick": {"clients": 3, "only": ["a"], "levels": {"a": {}}}}

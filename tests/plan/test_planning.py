@@ -1,7 +1,6 @@
 """From parameters to a study: sizes, arms, shares, room for clients, and what is refused in one line."""
 
 import re
-from pathlib import Path
 
 import pytest
 from asked import GIB, QUICK, TUNED, VALUES, levels, planned, refused
@@ -20,7 +19,7 @@ RUNGS = {
 SIX = levels("tuned", **{f"l{n}": {"over": "tuned", "settings": {"geqo_threshold": n}} for n in range(4)})
 
 
-def test_the_profile_gives_the_sizes() -> None:
+def test_the_profile_gives_the_sizes():
     study = planned(profile="full")
     load = study.plan.load
     assert (load.clients, load.threads, load.duration_s, load.warmup_s) == (100, 100, 600, 2)
@@ -28,21 +27,21 @@ def test_the_profile_gives_the_sizes() -> None:
     assert (study.title, study.notebook, study.plan.seed) == ("Operating system", "operating_system", 7)
 
 
-def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s() -> None:
+def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s():
     study = planned(clients=32, blocks=4, scale=2, protocol="prepared", rate=0.0)
     load = study.plan.load
     assert (load.clients, load.duration_s, load.protocol, load.rate) == (32, 5, "prepared", None)
     assert (study.blocks, study.plan.scale) == (4, 2)
 
 
-def test_answers_are_levels_of_the_notebook_run_or_not() -> None:
+def test_answers_are_levels_of_the_notebook_run_or_not():
     named = dict.fromkeys([*SIX][1:], "it")
     some = {"quick": {**QUICK, "only": ["defaults", "tuned"]}}
     study = planned(levels=SIX, profiles=some, answers=named, lead="crashes", panel="costs")
     assert study.parameters["answers"] == named
 
 
-def test_a_profile_may_scale_what_levels_and_base_say() -> None:
+def test_a_profile_may_scale_what_levels_and_base_say():
     scaled = {"base": {"settings": {"jit": True}}, "levels": {"tuned": {"settings": {"work_mem": "1MB"}}}}
     plan = planned(
         profiles={"quick": {**QUICK, **scaled}}, base={"settings": {"geqo_threshold": 2, "jit": False}}
@@ -52,14 +51,14 @@ def test_a_profile_may_scale_what_levels_and_base_say() -> None:
     assert tuned == {"shared_buffers": "1024MB", "jit": False, "work_mem": "1MB"}
 
 
-def test_a_level_may_stand_on_top_of_one_before_it() -> None:
+def test_a_level_may_stand_on_top_of_one_before_it():
     most = {"over": "more", "host": {"vm.swappiness": 2}}
     level = planned(levels={**RUNGS, "most": most}).plan.factor.levels["most"]
     assert level.host == {"vm.swappiness": 2, "vm.dirty_ratio": 10}
     assert level.part("storage")["memory"] == GIB
 
 
-def test_settings_may_be_a_text_or_a_file_and_merge_by_name(tmp_path: Path) -> None:
+def test_settings_may_be_a_text_or_a_file_and_merge_by_name(tmp_path):
     file = tmp_path / "pgtune.conf"
     text = "\ufeff# of a tool\r\nWORK_MEM = 8MB\r\nshared_buffers '25 % of memory' # a share\r\n"
     file.write_bytes(text.encode())
@@ -75,46 +74,44 @@ def test_settings_may_be_a_text_or_a_file_and_merge_by_name(tmp_path: Path) -> N
     assert why.endswith("line 2: the second line; line 3: = 3; line 4: include 'x'")
 
 
+SHARE, AVERAGE = "60 % of capacity", "latency_average_ms"
+LOGGED = {"quick": {"transaction_log": True, "rate": 9}}
+
+
 @pytest.mark.parametrize(
     ("changes", "rate", "metric"),
     [
         ({}, None, "tps"),
         ({"metric": "", "rate": ""}, None, "tps"),
         # at a fixed rate latency is judged because the tps is given
-        ({"rate": "500"}, 500.0, "latency_average_ms"),
-        ({"rate": "60% of capacity"}, "60 % of capacity", "latency_average_ms"),
-        (
-            {"profiles": {"quick": {**QUICK, "rate": "60 % of capacity"}}},
-            "60 % of capacity",
-            "latency_average_ms",
-        ),
-        ({"profiles": {"quick": {"transaction_log": True, "rate": 9}}}, 9.0, "latency_p99_ms"),
+        ({"rate": "500"}, 500.0, AVERAGE),
+        ({"rate": "60% of capacity"}, SHARE, AVERAGE),
+        ({"profiles": {"quick": {**QUICK, "rate": SHARE}}}, SHARE, AVERAGE),
+        ({"profiles": LOGGED}, 9.0, "latency_p99_ms"),
     ],
 )
-def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured(
-    changes: dict[str, object], rate: object, metric: str
-) -> None:
+def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured(changes, rate, metric):
     plan = planned(**changes).plan
     assert (plan.load.rate, plan.metric, plan.capacity_tps) == (rate, metric, None)
 
 
-def test_a_quantile_of_latency_takes_the_transaction_log() -> None:
+def test_a_quantile_of_latency_takes_the_transaction_log():
     assert planned(rate=500, metric="latency_p99_ms").plan.load.transaction_log
 
 
-def test_auto_plans_all_looks() -> None:
+def test_auto_plans_all_looks():
     study = planned(blocks="auto")
     assert study.plan.looks
     assert study.blocks == study.plan.looks[-1]
 
 
-def test_the_study_has_the_name_asked_for_or_one_of_factor_profile_and_shares() -> None:
+def test_the_study_has_the_name_asked_for_or_one_of_factor_profile_and_shares():
     assert planned().name == study_name(VALUES) == "operating_system-quick"
     assert planned(study="mine").name == "mine"
     assert planned(shares_of="tuned").name == "operating_system-quick-shares"
 
 
-def test_every_level_runs_in_every_block_with_the_control_beside_the_baseline() -> None:
+def test_every_level_runs_in_every_block_with_the_control_beside_the_baseline():
     study = planned()
     factor = study.plan.factor
     assert list(factor.levels) == ["defaults", "control", "tuned"]
@@ -126,7 +123,7 @@ def test_every_level_runs_in_every_block_with_the_control_beside_the_baseline() 
     assert planned(controls=0).plan.factor.controls == ()
 
 
-def test_a_level_taken_apart_is_each_setting_alone_and_the_set_without_it() -> None:
+def test_a_level_taken_apart_is_each_setting_alone_and_the_set_without_it():
     tuned = {"settings": {"jit": True, "fsync": "off", "work_mem": "8MB"}, "postgres": "16"}
     defaults = {"settings": {"jit": True, "fsync": "on"}, "load": {"clients": 3}}
     other = {"settings": {"jit": False}}
@@ -144,36 +141,28 @@ def test_a_level_taken_apart_is_each_setting_alone_and_the_set_without_it() -> N
 
 
 @pytest.mark.parametrize(("clients", "wanted"), [(80, None), (81, 101), (300, 320)])
-def test_the_server_has_room_for_all_clients(clients: int, wanted: int | None) -> None:
+def test_the_server_has_room_for_all_clients(clients, wanted):
     assert planned(clients=clients).plan.base.settings.get("max_connections") == wanted
 
 
-def test_a_server_that_is_not_ours_has_the_room_that_its_owner_gave_it() -> None:
+def test_a_server_that_is_not_ours_has_the_room_that_its_owner_gave_it():
     asked = levels(own={"settings": {"max_connections": 300}}, cloud={"target": "cloud"})
     plan = planned(clients=200, levels=asked).plan
     room = {name: plan.level(name).settings.get("max_connections") for name in plan.factor.levels}
     assert room == {"defaults": 220, "control": 220, "own": 300, "cloud": None}
 
 
-@pytest.mark.parametrize(
-    ("changes", "wanted"),
-    [
-        ({}, {"shared_buffers": "1024MB", "jit": False, "work_mem": "8MB"}),
-        ({"base": {"settings": {"jit": "50 % of memory"}}, "levels": levels("tuned")}, {"jit": "2048MB"}),
-        # of the cap, which is all that the server may have
-        ({"levels": levels(tuned={"settings": {"shared_buffers": "25 % of memory"}, "storage": {"memory": "1GB"}})},
-         {"shared_buffers": "256MB"}),
-        ({"profiles": {"quick": {"base": {"storage": {"memory": "1GB"}}}}},
-         {"shared_buffers": "256MB", "jit": False, "work_mem": "8MB"}),
-    ],
-)  # fmt: skip
-def test_a_share_of_memory_is_one_of_this_machine_s_or_of_the_cap(
-    changes: dict[str, object], wanted: dict[str, object]
-) -> None:
-    assert planned(**changes).plan.level("tuned").settings == wanted
+def test_a_share_of_memory_is_one_of_this_machine_s_or_of_the_cap():
+    assert planned().plan.level("tuned").settings == {**TUNED["settings"], "shared_buffers": "1024MB"}
+    based = planned(base=TUNED, levels=levels("plain")).plan
+    assert based.level("plain").settings["shared_buffers"] == "1024MB"
+    # of the cap, which is all that the server may have
+    cap = {"storage": {"memory": "1GB"}}
+    capped = planned(levels=levels(tuned={**TUNED, **cap})), planned(profiles={"quick": {"base": cap}})
+    assert {study.plan.level("tuned").settings["shared_buffers"] for study in capped} == {"256MB"}
 
 
-def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None:
+def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
     capped: dict[str, object] = {"storage": {"memory": "50 % of data"}}
     place = {"storage": {"data": {"file_system": "ext4", "size": "400% of data"}}}
     asked = {"a": capped, "b": {**capped, "workload": "heavy"}, "c": place}
@@ -194,34 +183,26 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads() -> None
         ({"levels": OWN, "metric": "tps"}, "a fixed rate gives the tps"),
         ({"rate": "60 %"}, "rate: '60 %' is not a rate"),
         ({"answers": {"untuned": "it"}}, "'untuned' is not among the levels"),
-        ({"answers": {"control": "it"}}, "'control' is not among the levels"),
         ({"levels": SIX, "answers": dict.fromkeys(SIX, "it")}, "answers: name at most 5"),
-        ({"answers": {"tuned": 3}}, "answers.tuned: "),
         ({"lead": "crash"}, "lead: Input should be '', 'crashes'"),
-        ({"panel": ""}, "panel: Input should be 'changes'"),
         ({"levels": levels(a={"settings": "x.conf"})}, "it cannot be read: No such file"),
         ({"base": {"settings": "# nothing\n"}}, "level “base”: settings: no 'name = value'"),
         ({"shares_of": "tunde"}, "parameter shares_of: 'tunde' is not one of the levels tuned"),
-        ({"shares_of": "defaults"}, "parameter shares_of: 'defaults' is not one of the levels tuned"),
         ({"shares_of": "a", "levels": levels(a={"postgres": "16"})}, "needs two settings"),
         ({"levels": levels(cloud={**TUNED, "target": "cloud"})}, "memory of its target"),
         ({"profile": "huge"}, "parameter profile: 'huge' is not one of quick, full"),
-        ({"profiles": {"quick": None}}, "profiles.quick: Input should be a valid dictionary"),
         ({"profiles": {"quick": {"client": 5}}}, "client: Extra inputs are not permitted"),
         ({"profiles": {"quick": {"clients": "x", "threads": 0}}}, "(and 1 more)"),
         ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
         ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
         ({"levels": {}}, "parameter levels: there are none"),
         ({"levels": levels("control")}, "level “control”: that name is the A/A control's"),
-        ({"levels": {"defaults": None}}, "levels.defaults: Input should be a valid dictionary"),
         ({"levels": {"defaults": {}, 16: {}}}, "levels.16: Input should be a valid string"),
         ({"levels": levels("a\nb")}, r"level name 'a\nb': want 1 to 80 printable"),
         ({"levels": levels(a={"setings": {}})}, "level “a”: setings: Extra inputs are not permitted; keys are"),
     ],
 )  # fmt: skip
-def test_what_makes_no_study_is_refused_in_one_line_that_names_it(
-    changes: dict[str, object], why: str
-) -> None:
+def test_what_makes_no_study_is_refused_in_one_line_that_names_it(changes, why):
     assert why in refused(**changes)
 
 
@@ -235,7 +216,7 @@ PROFILES = HOSTILE | st.just({"quick": {}}) | st.dictionaries(st.just("quick"), 
 
 
 @given(st.fixed_dictionaries({}, optional={"levels": LEVELS, "profiles": PROFILES, "base": HOSTILE}))
-def test_whatever_a_file_holds_it_is_a_study_or_one_line(changes: dict[str, object]) -> None:
+def test_whatever_a_file_holds_it_is_a_study_or_one_line(changes):
     study, refusal = None, ""
     try:
         study = planned(**changes)

@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import benchlib
 from benchlib.stats import Concern
@@ -42,7 +40,6 @@ UNMET = [Concern("condition", "no checkpoint", level="defaults")]
     ("percent", "options", "level", "tolerance", "outcome", "why"),
     [
         (0, {}, "tuned", 0.03, PASSED, ""),
-        (20, {}, "tuned", 0.03, PASSED, ""),
         (-8, {}, "tuned", 0.03, SLOWER, ""),
         (-3, {}, "tuned", 0.03, UNKNOWN, ""),
         (8, {"metric": LATENCY}, "tuned", 0.03, SLOWER, ""),
@@ -70,24 +67,3 @@ def test_equivalence_within_a_wider_margin_shows_nothing_of_a_narrow_tolerance(j
     # both real and shown to be within the margin, though its adjusted interval ends just outside
     tiny = said(wide, ["tuned"], verdict="slower", ci_low=-3.05, ci_high=-1.9, percent_change=-2.5)
     assert [gate(tiny, "tuned", tolerance)[0] for tolerance in (0.03, 0.02)] == [PASSED, SLOWER]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.floats(-60, 60),
-    st.floats(0, 30),
-    st.floats(0, 30),
-    st.tuples(st.floats(0, 0.4), st.floats(0, 0.4)),
-    st.sampled_from(["tps", LATENCY]),
-)
-def test_a_larger_tolerance_never_makes_it_worse(judged, change, below, above, tolerances, metric):
-    analysis, low, high = judged(metric=metric, blocks=3), change - below, change + above
-    up, down = analysis.metric.directions
-    verdict = up if low > 0 else down if high < 0 else "inconclusive"
-    analysis = said(analysis, percent_change=change, ci_low=low, ci_high=high, verdict=verdict)
-    tight, wide = (gate(analysis, "tuned", tolerance)[0] for tolerance in sorted(tolerances))
-    order = [SLOWER, UNKNOWN, PASSED]
-    assert order.index(tight) <= order.index(wide)
-    assert wide != SLOWER or verdict == "slower"
-    worst = -low if metric == "tps" else high
-    assert wide != PASSED or worst <= 100 * max(tolerances) or verdict == "faster"

@@ -12,7 +12,6 @@ from simulation import (
     simulate,
     simulate_logs,
     simulate_looks,
-    situations,
 )
 
 import benchlib
@@ -36,11 +35,6 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls, period):
         equivalent = fit.equivalent()[session] & ~fit.different[session] & ~invalid
         assert ((rows["verdict"] == "equivalent") == equivalent).all() or controls > 1
         assert (rows["verdict"] == "invalid").all() == invalid or controls > 1
-
-
-def test_all_situations_of_the_protocol_are_there():
-    everything = list(situations())
-    assert len(everything) == len(set(everything)) == 522
 
 
 TIDY = {"alarms": (0.046, 0.054), "family": (0, 0.057), "coverage": (0.946, 0.954), "equivalent": (0, 0.054)}

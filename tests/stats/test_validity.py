@@ -57,15 +57,16 @@ def readings(rng, *, n=5, burst=0.0):
     return trials
 
 
-@pytest.mark.parametrize(
-    ("margin", "way", "grave", "end"),
-    [(0.03, 1, True, "first"), (0.3, 1, False, "first"), (0.03, -1, True, "last")],
-)
-def test_a_start_or_end_that_differs_is_found_and_grave_where_it_moves_the_mean(margin, way, grave, end):
-    trials = readings(np.random.default_rng(4), burst=0.6)
-    (concern,) = unsteady({name: [trial[::way] for trial in of] for name, of in trials.items()}, margin)
-    assert (concern.code, concern.level, concern.grave) == ("no_steady_state", "0", grave)
-    assert f"without the {end} quarter" in concern.message
+def test_a_start_or_end_that_differs_is_found_and_grave_where_it_moves_the_mean():
+    for margin, way, grave, end in (
+        (0.03, 1, True, "first"),
+        (0.3, 1, False, "first"),
+        (0.03, -1, True, "last"),
+    ):
+        trials = readings(np.random.default_rng(4), burst=0.6)
+        (concern,) = unsteady({name: [trial[::way] for trial in of] for name, of in trials.items()}, margin)
+        assert (concern.code, concern.level, concern.grave) == ("no_steady_state", "0", grave)
+        assert f"without the {end} quarter" in concern.message
 
 
 def test_steady_trials_of_correlated_readings_raise_no_alarm():
@@ -89,15 +90,12 @@ def test_trials_of_whole_cycles_of_checkpoints_are_held_against_each_other_by_cy
     assert told(unsteady(rising, 0.03, {"x": 1})) == [("too_short", False)]
 
 
-@pytest.mark.parametrize(
-    ("under_way", "code"),
-    [({}, "no_steady_state"), ({"x": 1 / 3}, "too_short"), ({"x": 1 / 30}, "no_steady_state")],
-)
-def test_a_transaction_that_outlasts_a_quarter_is_no_change_of_speed(under_way, code):
+def test_a_transaction_that_outlasts_a_quarter_is_no_change_of_speed():
     # one client, each of whose three transactions takes twelve seconds of thirty-six, give or take one
     gaps = [(11 + late, 11, 11 - late) for late in (0, 1, -1)]
     trials = {"x": [[second for gap in of for second in [*[0.0] * gap, 1.0]] for of in gaps]}
-    assert [concern.code for concern in unsteady(trials, 0.03, {}, under_way)] == [code]
+    for under_way, code in ((0, "no_steady_state"), (1 / 3, "too_short"), (1 / 30, "no_steady_state")):
+        assert [concern.code for concern in unsteady(trials, 0.03, {}, {"x": under_way})] == [code]
 
 
 @pytest.mark.parametrize(
@@ -109,20 +107,11 @@ def test_trials_that_are_too_short_say_so(poor):
     assert "'x' (" in concern.message
 
 
-@pytest.mark.parametrize(
-    ("counts", "code", "grave"),
-    [
-        ((1000, 0), None, None),
-        ((0, 0), "no_transactions", True),
-        ((900, 100), "failed_transactions", True),
-        ((99_999, 1), "failed_transactions", False),
-        ((1000, 0, 50), "retried_transactions", False),
-        ((1000, 0, 1), None, None),
-    ],
-)
-def test_failed_and_retried_transactions(counts, code, grave):
-    concern = failures("x", *counts)
-    assert (concern and concern.code, concern and concern.grave) == (code, grave)
+def test_failed_and_retried_transactions():
+    assert failures("x", 1000, 0) is failures("x", 1000, 0, 1) is None
+    concerns = [failures("x", *counts) for counts in ((0, 0), (900, 100), (99_999, 1), (1000, 0, 50))]
+    failed, retried = "failed_transactions", ("retried_transactions", False)
+    assert told(concerns) == [("no_transactions", True), (failed, True), (failed, False), retried]
 
 
 @pytest.mark.parametrize(
@@ -152,12 +141,10 @@ def test_skipped_transactions_are_counted():
     assert concern.message.startswith("10 of 1000 transactions of 't' were skipped (1 %)")
 
 
-@pytest.mark.parametrize(
-    ("shares", "bound"), [([0.97, 0.95, 0.2], True), ([0.3, 0.99, 0.4], False), ([NAN], False)]
-)
-def test_a_busy_client_is_the_bottleneck(shares, bound):
-    concern = client_bound("x", shares)
-    assert (concern is not None and (concern.level, concern.grave) == ("x", True)) is bound
+def test_a_busy_client_is_the_bottleneck():
+    concern = client_bound("x", [0.97, 0.95, 0.2])
+    assert (concern.level, concern.grave) == ("x", True)
+    assert client_bound("x", [0.3, 0.99, 0.4]) is client_bound("x", [NAN]) is None
 
 
 def test_a_level_that_uses_up_the_processors_is_at_a_ceiling(make_trials):
