@@ -15,33 +15,9 @@ OTHER_LOG = LOG.replace("\n0 ", "\n2 ").replace("\n1 ", "\n3 ")
 SEVEN, SCRIPTS, WINDOWS = TEXTS["log-7-columns"], TEXTS["pgbench-17-scripts"], TEXTS["pg_test_fsync-windows"]
 SECTION = SCRIPTS[SCRIPTS.index(" - statement") : SCRIPTS.index("SQL script 2")]
 READING = "progress: 2.0 s, 812.3 tps, lat 0.820 ms stddev 0.300\n"
-TELLERS = "100 of 100 tuples (100%) of pgbench_tellers done (elapsed 0.00 s, remaining 0.00 s)\n"
 RATE_LIMITED, RETRIED = "pgbench -R 900 -L 1 -l", "pgbench -l --max-tries=2"
 INCLUDING = {"tps": 286.457154, "tps_definition": "including connections establishing"}
 AVERAGE_MS, NONE_FAILED = "latency average = 11.148 ms", "failed transactions: 0 (0.000%)"
-SOME_FAILED = {
-    NONE_FAILED: "failed transactions: 189 (0.350%)",
-    AVERAGE_MS: "latency average = 11.109 ms (including failures)",
-}
-RECONNECTED_17 = {
-    "initial connection time = ": "average connection time = ",
-    "without initial connection time": "including reconnection times",
-}
-LONG_LAST = {
-    "clients: 10": "clients: 2",
-    "duration: 60": "duration: 1",
-    "53811": "2",
-    "11.148": "4004.733",
-    "897.024500": "0.499409",
-}
-LOST_SOME = {
-    "40311 transactions (74.9%": "39100 transactions (72.7%",
-    "13500 transactions (25.1%": "13100 transactions (24.3%",
-}
-MANY_SCRIPTS = "".join(
-    f"SQL script {n}: s\n - weight: 1 (targets 1.2% of total)\n - 672 transactions (1.2% of total, tps = 8.3)\n"
-    for n in range(80)
-)
 LOST_CLIENT = [
     "client 0 aborted in command 8 of script 0; FATAL:  terminating connection due to administrator command",
     "Client 3 aborted in state 8: ERROR:  deadlock detected",
@@ -61,52 +37,23 @@ SURVIVED = [
     "ERROR:  relation x does not exist\n(ignoring this error and continuing anyway)",
 ]  # fmt: skip
 NOTHING = ["nan", "-nan", "NaN", "inf", "-nan(ind)", "1.#INF"]
-NO_READING = {
-    "progress.0.elapsed_s": 1,
-    "progress.0.tps": None,
-    "progress.0.latency_ms": None,
-    "progress.0.stddev_ms": None,
-}
-
 READ: list[tuple[str, str, dict[str, str], str, dict[str, Any]]] = [
-    ("versions nest brackets", "pgbench-17", {"pgbench (17.2)": "pgbench (15.18 (Debian 15.18-0+deb12u1), server 13.5 (Ubuntu 13.5-0))"},
-        "", {"client_version": "15.18 (Debian 15.18-0+deb12u1)", "server_version": "13.5 (Ubuntu 13.5-0)"}),
     *(("-C counts connecting", "pgbench-12-reconnected", {}, argv, INCLUDING) for argv in ("pgbench -n -c 2 -T 2 -C -S bench",
         "pgbench -nCSc2 -T2 bench", "taskset -c 1 pgbench --conn", "-C")),
     ("a prompt tells of -C", "me@box:~$ pgbench -i bench\nme@box:~$ time pgbench -c 2 -T 2 -C -S bench # again\n + pgbench-12-reconnected",
         {}, "", INCLUDING),
     *(("no evidence of -C", f"{typed} + pgbench-12-reconnected", {}, "", {"tps": 518.640215}) for typed in ("",
         "$ pgbench -C bench\n$ pgbench -S bench\n", "$ pgbench -C 'torn\n")),
-    ("9.5 spells it with a colon", "pgbench-12", {"latency stddev = 2.715 ms\n": "", "average = 15.844": "average: 16.161"},
-        "", {"latency_average_ms": 16.161}),
-    ("9.5 prints 0 for what it did not measure", "pgbench-12", {"latency stddev = 2.715 ms\n": "", "average = 15.844": "average: 0.000"},
-        "", {"latency_average_ms": None}),
     *((each, f"progress: 1.0 s, {each} tps, lat {each} ms stddev {each}\n + pgbench-12", {"stddev = 2.715": f"stddev = {each}"},
-        "", {**NO_READING, "latency_stddev_ms": None}) for each in NOTHING),
+        "", {"latency_stddev_ms": None, "progress.*.tps": [None], "progress.*.latency_ms": [None], "progress.*.stddev_ms": [None]}) for each in NOTHING),
     *(("a lost client", parts, {}, "", {"complete": False, "errors": [line], "failed_transactions": 0}) for line in LOST_CLIENT
         for parts in (f"{line}\n + pgbench-17", f"pgbench-17 + {line}")),
     *(("what pgbench survives", f"{line}\n + pgbench-17", {}, "", {"complete": True, "errors": []}) for line in SURVIVED),
-    ("failed transactions are among the planned", "pgbench-17",
-        {**SOME_FAILED, "duration: 60 s": "number of transactions per client: 5400", "processed: 53811": "processed: 53811/54000"}, "", {"complete": True}),
-    ("reconnecting since 14", "pgbench-17", RECONNECTED_17, "", {"tps_definition": "including reconnection times"}),
-    ("a long last transaction, measured with 16.14", "pgbench-17", LONG_LAST, "", {"tps": 0.499409}),
-    ("rounded shares", f"pgbench-17 + {MANY_SCRIPTS}", {}, "", {"scripts.79.percent": 1.2}),
-    ("threads count scripts without locks", "pgbench-17-scripts", LOST_SOME, "", {"scripts.*.percent": [72.7, 24.3]}),
-    ("a script never ran",
-        "pgbench-17-scripts + SQL script 3: c\n - weight: 0 (targets 0.0% of total)\n - 0 transactions (0.0% of total)\n", {}, "", {"scripts.2.transactions": 0}),
     ("a last row without newline", SCRIPTS.rstrip(), {}, "", {"statements.2.statement": "SELECT 2;"}),
     ("a last row torn", SCRIPTS.rstrip()[:-2], {}, "",
         {"statements.2.latency_ms": 16.261, "statements.2.failures": 3, "statements.2.statement": None}),
-    ("a torn reading is no statement",
-        "pgbench-12 + statement latencies in milliseconds:\n         0.406  SELECT 1;\n0.517 ms stddev 0.101\n", {}, "", {"statements.*.latency_ms": [0.406]}),
     *(("words broken into", "pgbench-17", {"<builtin: TPC-B (sort of)>": name}, "", {"transaction_type": None})
         for name in ("<builtin: TPC-B", "<bprogress: 1.0 s", "a.spgbench: error: Run was aborted")),
-    ("two readings of a second", "pgbench-17", {"latency average": READING + READING.replace("812.3", "790.1") + "latency average"},
-        "", {"progress.*.tps": [812.3, 790.1]}),
-    ("a remark behind a reading", "pgbench-16", {"1.000, 0 failed\ntr": "1.000, 0 failed <- vacuum begins\ntr"},
-        "", {"progress.*.failed": [0, 0]}),
-    ("of several tables the accounts", "pgbench-init-17", {"100000 of": f"{TELLERS}100000 of"},
-        "", {"rows": 200000, "load_elapsed_s": 0.14}),
     ("carriage returns of a terminal", "pgbench-init-17", {"remaining 0.07 s)\n": "remaining 0.07 s)\r"}, "", {"rows": 200000}),
     ("a load and a run", "pgbench-init-17 + pgbench-17", {}, "", {"kind": "pgbench_summary"}),
     ("a seventh column is lag", SEVEN, {}, RATE_LIMITED,
@@ -118,10 +65,6 @@ READ: list[tuple[str, str, dict[str, str], str, dict[str, Any]]] = [
     ("a last line without newline", LOG.rstrip(), {}, "", {"complete": True, "transactions": 100}),
     ("its last figure may be torn", SEVEN.rstrip(), {}, RATE_LIMITED, {"transactions": 3, "lag_ms.n": 2}),
     ("files of a killed run", f"{LOG}1 26{OTHER_LOG}", {}, "", {"complete": False, "transactions": 199, "torn_lines": 1}),
-    ("failures only", "0 1 failed 0 1795178920 475654\n", {}, "", {"transactions": 0, "failed_transactions": 1, "latency_ms.p50": None}),
-    ("not sampled", "".join(f"0 {n} 1500 0 1795178920 {n}\n" for n in range(4)), {}, "", {"notes": []}),
-    ("sysbench 0.4 counts deadlocks", "sysbench-0.5",
-        {"ignored errors:                      5      (0.01": "deadlocks:       7      (0.01", "sysbench 0.5:": "sysbench 0.4.12:"}, "", {"version": "0.4.12", "errors": 7}),
     ("sysbench failed", "FATAL: `thread_run' function failed: database error\n + sysbench-1.0", {}, "",
         {"complete": False, "error_lines": ["FATAL: `thread_run' function failed: database error"]}),
     ("a torn table of flushes", WINDOWS[: WINDOWS.index("76.493") + 3], {}, "",
@@ -146,7 +89,7 @@ REFUSED: list[tuple[str, str, dict[str, str], str]] = [
     ("does not fit 10 clients|took", "pgbench-17", {"tps = 897": "tps = 8"}, ""),
     ("0 clients", "pgbench-17", {"clients: 10": "clients: 0"}, ""),
     ("does not fit 10 clients", "pgbench-17", {AVERAGE_MS: "latency average = 1.148 ms"}, ""),
-    ("including failures", "pgbench-17", {NONE_FAILED: SOME_FAILED[NONE_FAILED]}, ""),
+    ("including failures", "pgbench-17", {NONE_FAILED: "failed transactions: 189 (0.350%)"}, ""),
     ("is not 0.35%", "pgbench-17", {NONE_FAILED: "failed transactions: 89 (0.350%)"}, ""),
     ("only digits follow", "pgbench-17", {"processed: 53811": "processed: 538\n11"}, ""),
     ("do not tell how many were planned", "pgbench-17", {"processed: 53811": "processed: 53811/60000"}, ""),
@@ -156,7 +99,7 @@ REFUSED: list[tuple[str, str, dict[str, str], str]] = [
     ("took 600 s", "pgbench-17", {AVERAGE_MS: f"{AVERAGE_MS}\nlatency stddev = 1.000 ms", "tps = 897.024500": "tps = 89.702450"}, ""),
     ("took", "pgbench-17", {"tps = 897.024500": "tps = 0.024500"}, ""),
     *(("command line", "pgbench-17", {}, f"pgbench {option}") for option in ("-c 20", "--time=30", "--protocol=prepared", "-C")),
-    ("no --connect", "pgbench-17", RECONNECTED_17, "pgbench -c 10"),
+    ("no --connect", "pgbench-17-reconnected", {}, "pgbench -c 10"),
     ("late_transactions", "pgbench-17-limited", {"120/53811": "12/53811"}, ""),
     ("late_transactions|latency limit", "pgbench-17-limited", {"120/53811": "60000/53811"}, ""),
     ("fewer than", "pgbench-17-limited",
@@ -261,11 +204,6 @@ def test_the_command_line_gives_a_list_for_several_runs(command_line: Any, tmp_p
         (tmp_path / "runs.txt").write_text(text)
         report = json.loads(command_line("parse", tmp_path / "runs.txt", "--json").out)
         assert found(report, "tps" if text == run else "*.tps") == tps
-
-
-def test_a_sampled_log_says_so() -> None:
-    sampled = "".join(f"0 {n} 1500 0 1795178920 {n}\n" for n in (97, 195, 310, 402))
-    assert any("sampled" in note for note in parse_text(sampled)["notes"])
 
 
 @pytest.mark.parametrize("name", ["sysbench-0.5", "sysbench-1.0", "pgbench-9.6"])

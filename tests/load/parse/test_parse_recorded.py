@@ -1,5 +1,6 @@
-"""Whatever happens to a text on its way, its numbers are right or it is refused."""
+"""Every recorded run reads as reviewed; whatever happens to its text on its way, its numbers are right or it is refused."""
 
+import json
 import random
 import re
 from functools import cache
@@ -8,17 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parse_cases import CASES, Case, outcome
+from parse_cases import CASES, GOLDEN, REVIEWED, Case, observed, outcome
 
 from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
 
+EXPECTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")}
 REPORTS = [case for case in CASES if "refused" not in outcome(case.both, case.argv)]
-TIMED = [
-    each
-    for each in REPORTS
-    if {"-T", "-R"} & {*each.argv} == {"-T"} and outcome(each.both, each.argv)["complete"]
-]
+SUMMARIES = [case for case in REPORTS if outcome(case.both, case.argv)["kind"] == "pgbench_summary"]
+LOST = ("killed_backend", "too_many_clients", "sql_error")
+"""Cases that failed, though some versions end with status 0 then."""
+WHOLE = [case for case in SUMMARIES if not case.rc and case.title not in LOST]
+TIMED = [case for case in WHOLE if {"-T", "-R"} & {*case.argv} == {"-T"}]
 LOGS = [case for case in CASES if case.log]
 bounded = settings(derandomize=True, deadline=None, max_examples=60, database=None)
 
@@ -30,6 +32,51 @@ GARBAGE = st.sampled_from(
         "pgbench: warning: scale option ignored, using count from pgbench_branches table (5)", "\x1b[2K", "```",
     ]
 )  # fmt: skip
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+@each(REVIEWED)
+def test_a_recorded_run_reads_as_reviewed(case: Case) -> None:
+    assert observed(case) == EXPECTED[case.version][case.title]
+
+
+def test_no_golden_file_is_left_without_its_runs() -> None:
+    kept = {(version, title) for version, runs in EXPECTED.items() for title in runs}
+    assert kept == {(case.version, case.title) for case in REVIEWED}
+
+
+@each(SUMMARIES)
+def test_the_key_figures_are_those_that_grep_finds(case: Case) -> None:
+    def grep(start: str) -> list[float]:
+        return [float(figure) for figure in re.findall(rf"(?m)^{start}([\d.]+)", case.stdout)]
+
+    read, rates = outcome(case.both, case.argv), grep("tps = ")
+    assert read["tps"] == rates[0 if "-C" in case.argv else -1]
+    for key, start in {
+        "transactions": "number of transactions actually processed: ",
+        "clients": "number of clients: ",
+        "latency_average_ms": "latency average = ",
+        "failed_transactions": "number of failed transactions: ",
+        "skipped_transactions": "number of transactions skipped: ",
+        "retries": "total number of retries: ",
+    }.items():
+        assert [read[key]] == (grep(start) or [None])
+    assert len(read["progress"]) == case.stderr.count("progress: ")
+    assert len(read["statements"]) == len(re.findall("(?m)^     ", case.stdout))
+    assert len(read["scripts"]) == case.stdout.count("SQL script ")
+
+
+def test_every_summary_has_every_key_whatever_the_version() -> None:
+    assert len({tuple(sorted(outcome(case.both, case.argv))) for case in SUMMARIES}) == 1
+
+
+@each(CASES)
+def test_a_run_is_complete_unless_it_failed(case: Case) -> None:
+    failed = bool(case.rc) or case.title in LOST
+    assert outcome(case.both, case.argv).get("complete", False) is not failed
 
 
 def agrees(value: Any, truth: Any) -> bool:
@@ -105,7 +152,7 @@ def test_lines_of_stdout_and_stderr_in_any_mixture_read_the_same(data: st.DataOb
     assert report["complete"] == unmixed["complete"]
 
 
-@pytest.mark.parametrize("case", TIMED, ids=lambda case: case.name)
+@each(TIMED)
 def test_a_lost_digit_of_a_key_figure_is_refused(case: Case) -> None:
     """The one kind of damage that leaves the shape of a line whole."""
     text, times = re.subn(r"(?m)^(number of transactions actually processed: \d+)\d", r"\1", case.both)
@@ -114,7 +161,7 @@ def test_a_lost_digit_of_a_key_figure_is_refused(case: Case) -> None:
         parse_text(text)
 
 
-@pytest.mark.parametrize("case", REPORTS[::5], ids=lambda case: case.name)
+@each(REPORTS[::5])
 def test_a_terminal_changes_nothing(case: Case) -> None:
     plain, lines = case.both, case.both.splitlines(keepends=True)
     for dressed in (
