@@ -1,12 +1,12 @@
 """The load tools: their command lines, their reports in the same words, and runs that cannot be believed."""
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import pgbench_output
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchlib.errors import LoadError, ParseError, PreflightError
 from benchlib.host.shell import Shell
@@ -30,13 +30,11 @@ STDOUT, STDERR = pgbench_output(tps=2000)
 LOADED, DRIVEN = ((TEXTS / f"{name}.txt").read_text() for name in ("pgbench-init-17", "sysbench-1.0"))
 
 
-def job(
-    name: str, load: Load | None = None, connection: Connection = HERE, scale: int = 9, **more: Any
-) -> Job:
-    """A job of a workload that comes along, each of its SQL scripts in a file."""
+def job(name: str, load: Load | None = None, at: Connection = HERE, scale: int = 9, **more: Any) -> Job:
+    """A job of a workload that comes along, each of its scripts in a file whose path holds what begins a weight."""
     workload = load_workload(name)
-    scripts = [(each, Path(f"/x/{n}.sql") if each.sql else None) for n, each in enumerate(workload.scripts)]
-    return Job(connection, workload, load or Load(), scale, 7, scripts, **more)
+    scripts = [(each, Path(f"/a@b/{n}.sql")) for n, each in enumerate(workload.scripts)]
+    return Job(at, workload, load or Load(), scale, 7, scripts, **more)
 
 
 # --- command lines ------------------------------------------------------------------------
@@ -53,20 +51,15 @@ def test_pgbench_is_told_a_load_and_the_scale_only_for_scripts_of_ones_own_on_it
     built_in = job("tpcb-like", Load(clients=100, threads=200, duration_s=300), SOCKET)
     assert " ".join(PGBENCH.argv(built_in)) == (
         "pgbench --host=/run/x --port=5432 --username=postgres --client=100 --jobs=100 --protocol=simple --time=300 --no-vacuum "
-        "--progress=1 --random-seed=7 --builtin=tpcb-like bench"
+        "--progress=1 --random-seed=7 --builtin=tpcb-like@1 bench"
     )
     assert " ".join(PGBENCH.argv(job("mixed", EVERY_OPTION, log_prefix=Path("/x/log")))) == (
         "pgbench --client=5 --jobs=2 --protocol=prepared --time=60 --no-vacuum --progress=1 --rate=250.5 --latency-limit=50 "
         "--max-tries=3 --connect --report-per-command --random-seed=7 --scale=9 --log --log-prefix=/x/log --define=rows=1000 "
-        "--file=/x/0.sql@7 --file=/x/1.sql@2 --file=/x/2.sql@1 bench"
+        "--file=/a@b/0.sql@7 --file=/a@b/1.sql@2 --file=/a@b/2.sql@1 bench"
     )
     assert "--scale=9" not in PGBENCH.argv(job("joins"))
-
-
-def test_a_path_with_an_at_sign_is_not_taken_for_a_weight() -> None:
-    script = (Script(sql="SELECT 1;\n"), Path("/home/a@b/x.sql"))
-    argv = PGBENCH.argv(Job(HERE, load_workload("insert"), Load(), 1, 7, [script]))
-    assert argv[-2] == "--file=/home/a@b/x.sql@1"
+    assert "--file=/a@b/0.sql@1" in PGBENCH.argv(job("insert"))
 
 
 def test_pgbench_makes_its_tables_with_pages_as_full_as_the_workload_says() -> None:
@@ -95,56 +88,33 @@ def test_sysbench_is_told_a_load_and_of_a_server_elsewhere_only_the_database() -
     assert "--db-ps-mode=disable" in SYSBENCH.argv(job("sysbench-write-only"))
 
 
-LOADS = st.builds(
-    Load,
-    clients=st.integers(1, 200),
-    threads=st.integers(1, 300),
-    protocol=st.sampled_from(["simple", "extended", "prepared"]),
-    duration_s=st.integers(1, 7 * 86400),
-    rate=st.none() | st.floats(1e-3, 1e7),
-    latency_limit_ms=st.none() | st.floats(1e-3, 1e6),
-    max_tries=st.none() | st.integers(1, 1000),
-    connect_per_transaction=st.booleans(),
-    report_per_command=st.booleans(),
-    variables=st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True), st.integers() | st.floats(-9, 9) | st.text("ab =@", min_size=1, max_size=4), max_size=2),
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def real() -> Pgbench:
-    return Pgbench(find_pgbench().program("pgbench"))
-
-
 @pytest.mark.pg
-@settings(max_examples=20)
-@given(
-    LOADS,
-    st.none() | st.just(Path("/x y")),
-    st.lists(st.integers(1, 1_000_000), min_size=1, max_size=4),
-    st.integers(1, 10**6),
-    st.integers(10, 100),
-)
-def test_pgbench_accepts_every_command_line(
-    real: Pgbench, tmp_path_factory: pytest.TempPathFactory, load: Load, log: Path | None, weights: list[int], scale: int, fillfactor: int
-) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    "load",
+    [
+        EVERY_OPTION,
+        Load(clients=1, threads=300, protocol="extended", rate=1e-3, latency_limit_ms=1e-3, max_tries=1, variables={"a": "b =@", "C_": -9.5}),
+        Load(clients=200, threads=200, duration_s=7 * 86400, rate=1e7, latency_limit_ms=1e6, max_tries=1000, variables={"_9": 2**62}),
+    ],
+)  # fmt: skip
+def test_pgbench_accepts_every_command_line(load: Load, tmp_path: Path) -> None:
     """Where no server is, it has accepted its options if it tried to connect."""
-    path = tmp_path_factory.getbasetemp() / "a@b 1.sql"
+    real = Pgbench(find_pgbench().program("pgbench"))
+    path = tmp_path / "a@b 1.sql"
     path.write_text("SELECT :rows;\n")
-    kinds: list[dict[str, str]] = [{"sql": "SELECT 1;\n"}, {"builtin": "select-only"}]
-    own = [Script(**kinds[n % 2], weight=weight) for n, weight in enumerate(weights)]  # type: ignore[arg-type]
-    workload = Workload.model_validate({"name": "w", "title": "W", "scripts": own, "fillfactor": fillfactor})
-    argv = real.argv(
-        Job(NOWHERE, workload, load, scale, 7, [(each, path if each.sql else None) for each in own], log)
-    )
-    for each in (argv, real.fill_argv(NOWHERE, workload, scale)):
+    scripts = (Script(sql="SELECT 1;\n", weight=1_000_000), Script(builtin="select-only"))
+    workload = Workload(name="w", title="W", scripts=scripts, fillfactor=10)
+    argv = real.argv(Job(NOWHERE, workload, load, 10**6, 7, [(each, path) for each in scripts], Path("/x y")))
+    for each in (argv, real.fill_argv(NOWHERE, workload, 10**6)):
         assert UNREACHED in Shell().run(each, timeout_s=60).stderr
     wrong = [each.replace("--jobs=", "--jobs=-") for each in argv]
     assert UNREACHED not in Shell().run(wrong, timeout_s=60).stderr, "a usage error would have been noticed"
 
 
 @pytest.mark.pg
-def test_a_load_that_cannot_connect_is_told_in_pgbenchs_words(real: Pgbench) -> None:
-    argv = real.argv(job("tpcb-like", connection=NOWHERE))
+def test_a_load_that_cannot_connect_is_told_in_pgbenchs_words() -> None:
+    real = Pgbench(find_pgbench().program("pgbench"))
+    argv = real.argv(job("tpcb-like", at=NOWHERE))
     done = Shell().run(argv, timeout_s=60)
     with pytest.raises(LoadError, match="status 1: pgbench: error: connection to server on socket"):
         real.report(done.stdout, done.stderr, done.returncode, argv)
@@ -164,22 +134,19 @@ COMMON = {
     ("tool", "text", "speed", "told"),
     [
         ("pgbench", STDOUT + STDERR, 2000, {"tps": 2000, "transactions": 6000, "init_s": None, "seed": 1}),
-        ("sysbench", DRIVEN, 102.56, {"tps": 102.56, "init_s": None, "clients": 8, "threads": 8, "latency_stddev_ms": None}),
-        ("sysbench", DRIVEN, 102.56, {"retried_transactions": 1, "failed_transactions": 0}),
+        ("sysbench", DRIVEN, 102.56, {"clients": 8, "threads": 8, "retried_transactions": 1, "failed_transactions": 0, "latency_stddev_ms": None, "init_s": None}),
         ("pgbench-init", LOADED, 200_000 / 0.29, {"tps": None, "transactions": None, "init_s": 0.29, "rows": 200_000, "scale": 2}),
         ("pgbench-init", LOADED, 200_000 / 0.29, dict(zip(LOADING, (0.15, 0.06, 0.07), strict=True))),
         ("pgbench-init", "creating tables...\ndone.\n", None, dict.fromkeys(LOADING)),
         ("pgbench-init", LOADED[LOADED.index("vacuuming") :], None, {"init_s": 0.29, "rows": None}),
     ],
 )  # fmt: skip
-def test_every_report_has_the_same_words(
-    tool: Tool, text: str, speed: float | None, told: dict[str, Any]
-) -> None:
+def test_every_report_has_the_same_words(tool: Tool, text: str, speed: Any, told: dict[str, Any]) -> None:
     report = read(tool, text)
     assert set(report) >= COMMON
     assert report["complete"]
     assert report["errors"] == report["scripts"] == report["statements"] == []
-    assert report["speed"] == (None if speed is None else pytest.approx(speed))
+    assert report["speed"] == pytest.approx(speed)
     assert {name: report[name] for name in told} == told
 
 
@@ -210,23 +177,20 @@ IDLE = STDOUT[: STDOUT.index("number of failed")].replace("6000", "0")  # versio
         (SYSBENCH, DRIVEN.replace("2053   (102.56", "0   (0.00"), "", 0, "sysbench finished without a single transaction"),
     ],
 )  # fmt: skip
-def test_a_run_that_failed_is_an_error_of_one_line_that_says_why(
-    tool: LoadTool, stdout: str, stderr: str, returncode: int, message: str
+def test_a_failed_run_is_told_in_a_line(
+    tool: LoadTool, stdout, stderr, returncode: int, message: str
 ) -> None:
-    with pytest.raises(LoadError) as caught:
+    with pytest.raises(LoadError, match=rf"^{re.escape(message)}.*\Z"):
         tool.report(stdout, stderr, returncode, [])
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("tool", "stdout"),
     [
-        *((PGBENCH, text) for text in ("", "hello\n", STDOUT[:200], STDOUT.replace("6000", "60"))),
-        (SYSBENCH, "Threads started!\n"),
-        (LOADER, "creating tables...\n"),
+        (PGBENCH, ""), (PGBENCH, "hello\n"), (PGBENCH, STDOUT[:200]), (PGBENCH, STDOUT.replace("6000", "60")),
+        (SYSBENCH, "Threads started!\n"), (LOADER, "creating tables...\n"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_report_is_never_a_figure(tool: LoadTool, stdout: str) -> None:
     with pytest.raises(ParseError):
         tool.report(stdout, "", 0, [])
@@ -249,22 +213,15 @@ def test_what_is_no_report_is_never_a_figure(tool: LoadTool, stdout: str) -> Non
         ("mixed", {"transaction_log": True}, None),
     ],
 )  # fmt: skip
-def test_what_a_tool_cannot_do_is_refused_beforehand(
-    name: str, asked: dict[str, Any], refusal: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_tool_cannot_do_is_refused(name: str, asked, refusal: str | None, monkeypatch) -> None:
     monkeypatch.setattr(sysbench, "which", lambda name: Path("/usr/bin/sysbench"))
-    if refusal is None:
+    with pytest.raises(PreflightError, match=f"workload '{name}': {refusal}") if refusal else nullcontext():
         check(load_workload(name), Load.model_validate(asked))
-    else:
-        with pytest.raises(PreflightError, match=f"workload '{name}': {refusal}"):
-            check(load_workload(name), Load.model_validate(asked))
 
 
 def test_an_absent_sysbench_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysbench, "which", lambda name: None)
-    for ask in (
-        lambda: check(load_workload("sysbench-write-only"), Load()),
-        lambda: load_tool("sysbench", Path()),
-    ):
-        with pytest.raises(PreflightError, match="install the package sysbench"):
-            ask()
+    with pytest.raises(PreflightError, match="install the package sysbench"):
+        check(load_workload("sysbench-write-only"), Load())
+    with pytest.raises(PreflightError, match="install the package sysbench"):
+        load_tool("sysbench", Path("pgbench"))

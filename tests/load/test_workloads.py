@@ -45,9 +45,7 @@ def refused(name: str) -> str:
 @pytest.mark.parametrize("name", sorted(workload_paths()))
 def test_each_has_its_file_s_name_prose_and_something_that_must_hold_afterwards(name: str) -> None:
     workload = load_workload(name)
-    assert workload.name == name
-    assert workload.title
-    assert workload.prose.strip()
+    assert (workload.name, bool(workload.title), bool(workload.prose.strip())) == (name, True, True)
     assert workload.invariant.count or workload.tool == "pgbench-init", "a load acknowledges no transactions"
     assert workload.invariant.violations
     writes = workload.pgbench_tables or workload.invariant.per_transaction
@@ -62,9 +60,7 @@ def test_a_workload_of_one_s_own_is_given_by_its_path(own) -> None:
 
 
 @pytest.mark.parametrize("name", ["tpcb", "", "../workloads", "tpcb-like.toml"])
-def test_an_unknown_name_is_told_with_those_that_there_are(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = refused(name)
     assert message.startswith(f"no workload '{name}': there are ")
@@ -99,9 +95,13 @@ def test_a_wrong_file_is_named_with_what_is_wrong(own, change: tuple[str, str], 
 
 def test_all_wrong_keys_are_told_at_once_with_those_that_there_are(own) -> None:
     message = refused(own(OWN.replace("weight = 3", "wait = 3").replace("load_sql", "loadsql")))
-    for words in ("scripts.0.wait: Extra inputs", "loadsql: Extra inputs", "keys are like, name, title, "):
-        assert words in message
-    assert message.endswith("those of a script file, builtin, sql, weight")
+    words = (
+        "scripts.0.wait: Extra inputs",
+        "loadsql: Extra inputs",
+        "keys are like, name, title, ",
+        "those of a script file, ",
+    )
+    assert [each for each in words if each not in message] == []
 
 
 def test_a_script_may_be_a_file_beside_the_workload_s(own, tmp_path: Path) -> None:
@@ -114,9 +114,7 @@ def test_a_script_may_be_a_file_beside_the_workload_s(own, tmp_path: Path) -> No
         assert "scripts.0.file: Extra inputs" in refused(own(text.replace(*change)))
 
 
-def test_workloads_of_one_s_own_are_found_by_name_here_and_above_and_come_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_s_own_are_found_by_name_here_and_above_and_come_first(tmp_path: Path, monkeypatch) -> None:
     near, far = tmp_path / "a" / "workloads", tmp_path / "workloads"
     for folder, title in ((near, "near"), (far, "far")):
         folder.mkdir(parents=True)
@@ -142,8 +140,8 @@ def test_one_that_is_like_another_has_of_it_what_it_does_not_say(own) -> None:
 def test_workloads_of_the_same_data_share_what_was_loaded_and_others_nothing() -> None:
     sharing = [
         ("joins", "joins-full-outer", "joins-union", "joins-grouped", "joins-bad-order", "latest-in-place", "latest-temporary"),
-        ("joins-stale", "joins-fresh"), ("mixed", "mixed-scan"), ("sysbench-write-only", "sysbench-read-write"), ("tpcb-like", "select-only"),
-         ("tpcb-like-90",), ("sort-hash",), ("index-build",), ("insert",), ("load",),
+        ("joins-stale", "joins-fresh"), ("mixed", "mixed-scan"), ("sysbench-write-only", "sysbench-read-write"),
+        ("tpcb-like", "select-only"), ("tpcb-like-90",), ("sort-hash",), ("index-build",), ("insert",), ("load",),
     ]  # fmt: skip
     contents = [{load_workload(name).contents for name in names} for names in sharing]
     assert [len(each) for each in contents] == [1] * len(sharing)
@@ -158,15 +156,12 @@ def test_what_runs_beside_is_told_with_the_name(own) -> None:
 
 def test_loading_is_told_the_scale() -> None:
     assert "generate_series(1, 100000 * 7)" in at_scale(load_workload("sort-hash").load_sql, 7)
-    assert (
-        at_scale("SELECT :scale::int, x::scale, :scales, ':scale'", 3)
-        == "SELECT 3::int, x::scale, :scales, '3'"
-    )
+    assert at_scale("SELECT :scale::int, x::scale, ':scale'", 3) == "SELECT 3::int, x::scale, '3'"
+    assert at_scale("SELECT :scales", 3) == "SELECT :scales"
 
 
-@pytest.mark.parametrize("statement", EXPLAINED)
-def test_what_has_a_plan_may_be_explained(own, statement: str) -> None:
-    assert load_workload(own(f"explain = [{json.dumps(statement)}]\n{OWN}")).explain == (statement,)
+def test_what_has_a_plan_may_be_explained(own) -> None:
+    assert load_workload(own(f"explain = {json.dumps(EXPLAINED)}\n{OWN}")).explain == tuple(EXPLAINED)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +174,7 @@ def test_what_has_a_plan_may_be_explained(own, statement: str) -> None:
         (load_workload("mixed").invariant, 6658, [4667, 1354, 636], range(637354, 638355)),
     ],
 )
-def test_rows_are_counted_by_script_where_scripts_differ(
-    invariant: Invariant, transactions: int, by_script: list[int], grown: range
-) -> None:
+def test_rows_are_counted_by_script(invariant: Invariant, transactions: int, by_script, grown: range) -> None:
     scripts = [{"transactions": number} for number in by_script]
     assert invariant.growth({"transactions": transactions, "scripts": scripts}) == grown
 

@@ -26,7 +26,7 @@ class Case:
 
     version: str
     title: str
-    argv: list[str]
+    argv: tuple[str, ...]
     stdout: str
     stderr: str
     rc: int
@@ -47,13 +47,13 @@ class Case:
 
 
 CASES = [
-    Case(path.stem, title, **case)
+    Case(path.stem, title, tuple(case.pop("argv")), **case)
     for path in sorted((HERE / "corpus").glob("*.json"))
     for title, case in json.loads(path.read_text(encoding="utf-8")).items()
 ]
 
 
-REVIEWED = [*CASES, *(Case("texts", name, [], text, "", 0) for name, text in TEXTS.items())]
+REVIEWED = [*CASES, *(Case("texts", name, (), text, "", 0) for name, text in TEXTS.items())]
 """All whose report is kept."""
 
 
@@ -74,13 +74,9 @@ def found(value: Any, path: str) -> Any:
     return found(value[int(key) if isinstance(value, list) else key], rest) if key else value
 
 
-def outcome(text: str, argv: list[str]) -> dict[str, Any]:
-    """Parse, with a refusal as data."""
-    return _outcome(text, tuple(argv))
-
-
 @cache
-def _outcome(text: str, argv: tuple[str, ...]) -> dict[str, Any]:
+def outcome(text: str, argv: tuple[str, ...]) -> dict[str, Any]:
+    """Parse, with a refusal as data."""
     try:
         return parse_text(text, argv=list(argv))
     except ParseError as error:

@@ -14,7 +14,10 @@ from parse_cases import CASES, GOLDEN, REVIEWED, Case, observed, outcome
 from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
 
-EXPECTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")}
+GOLDENS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")}
+EXPECTED = {
+    f"{version}/{title}": report for version, runs in GOLDENS.items() for title, report in runs.items()
+}
 REPORTS = [case for case in CASES if "refused" not in outcome(case.both, case.argv)]
 SUMMARIES = [case for case in REPORTS if outcome(case.both, case.argv)["kind"] == "pgbench_summary"]
 LOST = ("killed_backend", "too_many_clients", "sql_error")
@@ -40,12 +43,11 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 @each(REVIEWED)
 def test_a_recorded_run_reads_as_reviewed(case: Case) -> None:
-    assert observed(case) == EXPECTED[case.version][case.title]
+    assert observed(case) == EXPECTED[case.name]
 
 
 def test_no_golden_file_is_left_without_its_runs() -> None:
-    kept = {(version, title) for version, runs in EXPECTED.items() for title in runs}
-    assert kept == {(case.version, case.title) for case in REVIEWED}
+    assert EXPECTED.keys() == {case.name for case in REVIEWED}
 
 
 @each(SUMMARIES)
@@ -148,17 +150,14 @@ def test_lines_of_stdout_and_stderr_in_any_mixture_read_the_same(data: st.DataOb
     while any(streams):
         mixed.append(chance.choice([each for each in streams if each]).pop(0))
     report, unmixed = parse_text("\n".join(mixed) + "\n"), whole(case.both)
-    assert numbers(report) == numbers(unmixed)
-    assert report["complete"] == unmixed["complete"]
+    assert (numbers(report), report["complete"]) == (numbers(unmixed), unmixed["complete"])
 
 
 @each(TIMED)
 def test_a_lost_digit_of_a_key_figure_is_refused(case: Case) -> None:
     """The one kind of damage that leaves the shape of a line whole."""
-    text, times = re.subn(r"(?m)^(number of transactions actually processed: \d+)\d", r"\1", case.both)
-    assert times == 1
     with pytest.raises(ParseError):
-        parse_text(text)
+        parse_text(re.sub(r"(?m)^(number of transactions actually processed: \d+)\d", r"\1", case.both))
 
 
 @each(REPORTS[::5])
@@ -188,6 +187,5 @@ def test_a_log_cut_anywhere_counts_only_whole_lines(data: st.DataObject) -> None
         uncut = sum(len(row) == len(rows[0]) and row[2].isdecimal() for row in rows)
         assert uncut - 2 <= report["transactions"] <= uncut
         latencies = {line.split()[2] for line in case.log.splitlines() if line.count(" ") > 2}
-        for edge in ("min", "max"):
-            value = report["latency_ms"][edge]
-            assert value is None or f"{value * 1000:.0f}" in latencies
+        edges = [report["latency_ms"][edge] for edge in ("min", "max")]
+        assert all(value is None or f"{value * 1000:.0f}" in latencies for value in edges)

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from random import Random
 
 import pytest
 
@@ -24,15 +23,7 @@ REPEATED = (
     "LOG: ", "LOG:  checkpoint ", "\x1b[", "\x1b]", "\x1b[1", "nan(", "tps = 1 ", "progress: 1 s, ", "client 1 ", "> ", "SQL script 1: a\n",
     LOGGED, "FATAL: ", "connection to server ", "x@1 ", "--define=a=b ", "creating tables...\n", "\u00a0",
 )  # fmt: skip
-ALWAYS = [
-    ("", " "),
-    ("", "1"),
-    ("pgbench ", "- "),
-    ("pgbench -", "'"),
-    ("x", "connection to server "),
-    ("x", "\x1b]"),
-    ("x", "client 1 "),
-]
+ALWAYS = (" ", "1", "- ", "'", "connection to server ", "\x1b]", "client 1 ")
 
 
 def read_all(text: str) -> None:
@@ -53,18 +44,13 @@ def check(beginning: str, repeated: str) -> None:
         read_all(beginning + repeated * (length // len(repeated)))
         return time.process_time() - began
 
-    assert any((more := seconds(32_000)) < 1 or more < 24 * seconds(4_000) for _ in range(3)), (
-        beginning,
-        repeated,
-    )
+    kept = any((more := seconds(32_000)) < 1 or more < 24 * seconds(4_000) for _ in range(3))
+    assert kept, f"{beginning!r} and 32,000 of {repeated!r}"
 
 
-def test_hostile_texts_are_read_in_time_that_grows_as_they_do() -> None:
-    random = Random(7)
-    for beginning, repeated in [
-        *ALWAYS,
-        *((random.choice(BEGINNINGS), random.choice(REPEATED)) for _ in range(4)),
-    ]:
+@pytest.mark.parametrize("beginning", ["", "x", "pgbench ", "pgbench -"])
+def test_long_lines_are_read_in_time_that_grows_as_they_do(beginning: str) -> None:
+    for repeated in ALWAYS:
         check(beginning, repeated)
 
 
