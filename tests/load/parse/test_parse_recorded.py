@@ -1,23 +1,29 @@
-"""Whatever happens to a text on its way, its numbers are right or it is refused."""
+"""Every recorded run reads as reviewed; whatever happens to its text on its way, its numbers are right or it is refused."""
 
+import json
 import random
+import re
 from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parse_cases import CASES, Case, outcome
+from parse_cases import CASES, GOLDEN, REVIEWED, Case, observed, outcome
 
 from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
 
+GOLDENS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN.glob("*.json")}
+EXPECTED = {
+    f"{version}/{title}": report for version, runs in GOLDENS.items() for title, report in runs.items()
+}
 REPORTS = [case for case in CASES if "refused" not in outcome(case.both, case.argv)]
-TIMED = [
-    case
-    for case in REPORTS
-    if "-T" in case.argv and "-R" not in case.argv and outcome(case.both, case.argv)["complete"]
-]
+SUMMARIES = [case for case in REPORTS if outcome(case.both, case.argv)["kind"] == "pgbench_summary"]
+LOST = ("killed_backend", "too_many_clients", "sql_error")
+"""Cases that failed, though some versions end with status 0 then."""
+WHOLE = [case for case in SUMMARIES if not case.rc and case.title not in LOST]
+TIMED = [case for case in WHOLE if {"-T", "-R"} & {*case.argv} == {"-T"}]
 LOGS = [case for case in CASES if case.log]
 bounded = settings(derandomize=True, deadline=None, max_examples=60, database=None)
 
@@ -29,6 +35,50 @@ GARBAGE = st.sampled_from(
         "pgbench: warning: scale option ignored, using count from pgbench_branches table (5)", "\x1b[2K", "```",
     ]
 )  # fmt: skip
+
+
+def each(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+@each(REVIEWED)
+def test_a_recorded_run_reads_as_reviewed(case: Case) -> None:
+    assert observed(case) == EXPECTED[case.name]
+
+
+def test_no_golden_file_is_left_without_its_runs() -> None:
+    assert EXPECTED.keys() == {case.name for case in REVIEWED}
+
+
+@each(SUMMARIES)
+def test_the_key_figures_are_those_that_grep_finds(case: Case) -> None:
+    def grep(start: str) -> list[float]:
+        return [float(figure) for figure in re.findall(rf"(?m)^{start}([\d.]+)", case.stdout)]
+
+    read, rates = outcome(case.both, case.argv), grep("tps = ")
+    assert read["tps"] == rates[0 if "-C" in case.argv else -1]
+    for key, start in {
+        "transactions": "number of transactions actually processed: ",
+        "clients": "number of clients: ",
+        "latency_average_ms": "latency average = ",
+        "failed_transactions": "number of failed transactions: ",
+        "skipped_transactions": "number of transactions skipped: ",
+        "retries": "total number of retries: ",
+    }.items():
+        assert [read[key]] == (grep(start) or [None])
+    assert len(read["progress"]) == case.stderr.count("progress: ")
+    assert len(read["statements"]) == len(re.findall("(?m)^     ", case.stdout))
+    assert len(read["scripts"]) == case.stdout.count("SQL script ")
+
+
+def test_every_summary_has_every_key_whatever_the_version() -> None:
+    assert len({tuple(sorted(outcome(case.both, case.argv))) for case in SUMMARIES}) == 1
+
+
+@each(CASES)
+def test_a_run_is_complete_unless_it_failed(case: Case) -> None:
+    failed = bool(case.rc) or case.title in LOST
+    assert outcome(case.both, case.argv).get("complete", False) is not failed
 
 
 def agrees(value: Any, truth: Any) -> bool:
@@ -66,23 +116,18 @@ def damaged(draw: st.DrawFn) -> tuple[Case, str]:
     kept = case.stdout[: draw(st.integers(0, len(case.stdout)))]
     broken_into = draw(st.sampled_from(case.stderr.splitlines(keepends=True) or [""]))
     garbage = [f"{each}\n" for each in draw(st.lists(GARBAGE, min_size=1, max_size=6))]
-    doubled = (
-        line if lines[line].startswith("     ") else line + 1
-    )  # a script may well hold a statement twice
-    return case, draw(
-        st.sampled_from(
-            [
-                text[:at],
-                text[at:],
-                kept + case.stderr[:400],
-                f"{kept}\n{case.stderr[:400]}",
-                kept + broken_into + case.stdout[len(kept) :],
-                "".join(lines[:line] + garbage + lines[line:]),
-                "".join(lines[:line] + lines[line + 1 :]),
-                "".join(lines[:doubled] + lines[line:]),
-            ]
-        )
-    )
+    doubled = line + (not lines[line].startswith("     "))  # a script may well hold a statement twice
+    becomes = [
+        text[:at],
+        text[at:],
+        kept + case.stderr[:400],
+        f"{kept}\n{case.stderr[:400]}",
+        kept + broken_into + case.stdout[len(kept) :],
+        "".join(lines[:line] + garbage + lines[line:]),
+        "".join(lines[:line] + lines[line + 1 :]),
+        "".join(lines[:doubled] + lines[line:]),
+    ]
+    return case, draw(st.sampled_from(becomes))
 
 
 @settings(bounded, max_examples=200)
@@ -105,38 +150,30 @@ def test_lines_of_stdout_and_stderr_in_any_mixture_read_the_same(data: st.DataOb
     while any(streams):
         mixed.append(chance.choice([each for each in streams if each]).pop(0))
     report, unmixed = parse_text("\n".join(mixed) + "\n"), whole(case.both)
-    assert numbers(report) == numbers(unmixed)
-    assert report["complete"] == unmixed["complete"]
+    assert (numbers(report), report["complete"]) == (numbers(unmixed), unmixed["complete"])
 
 
-@bounded
-@given(st.data())
-def test_a_lost_digit_of_a_key_figure_is_refused(data: st.DataObject) -> None:
+@each(TIMED)
+def test_a_lost_digit_of_a_key_figure_is_refused(case: Case) -> None:
     """The one kind of damage that leaves the shape of a line whole."""
-    case = data.draw(st.sampled_from(TIMED))
-    start = "number of transactions actually processed: "
-    lines = case.both.splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith(start))
-    lines[at] = lines[at][:-1]
     with pytest.raises(ParseError):
-        parse_text("\n".join(lines) + "\n")
+        parse_text(re.sub(r"(?m)^(number of transactions actually processed: \d+)\d", r"\1", case.both))
 
 
-@pytest.mark.parametrize("case", REPORTS[::5], ids=lambda case: case.name)
+@each(REPORTS[::5])
 def test_a_terminal_changes_nothing(case: Case) -> None:
-    undressed = numbers(whole(case.both))
-    plain = case.both
+    plain, lines = case.both, case.both.splitlines(keepends=True)
     for dressed in (
         plain.replace("\n", "\r\n"),
         plain.replace("\n", "\r"),
-        "".join(f"> {line}" for line in plain.splitlines(keepends=True)),
-        "".join(f"    {line}" for line in plain.splitlines(keepends=True)),
-        "".join(f"\x1b[32m{line.rstrip()}\x1b[0m\n" for line in plain.splitlines()),
+        "".join(f"> {line}" for line in lines),
+        "".join(f"    {line}" for line in lines),
+        "".join(f"\x1b[32m{line.rstrip()}\x1b[0m\n" for line in lines),
         plain.replace(" = ", "\u00a0=\u00a0"),
         "postgres@db1:~$ cat notes\n" + plain + "postgres@db1:~$ ",
         "\ufeff" + plain,
     ):
-        assert numbers(parse_text(dressed)) == undressed
+        assert numbers(parse_text(dressed)) == numbers(whole(plain))
 
 
 @bounded
@@ -150,6 +187,5 @@ def test_a_log_cut_anywhere_counts_only_whole_lines(data: st.DataObject) -> None
         uncut = sum(len(row) == len(rows[0]) and row[2].isdecimal() for row in rows)
         assert uncut - 2 <= report["transactions"] <= uncut
         latencies = {line.split()[2] for line in case.log.splitlines() if line.count(" ") > 2}
-        for edge in ("min", "max"):
-            value = report["latency_ms"][edge]
-            assert value is None or f"{value * 1000:.0f}" in latencies
+        edges = [report["latency_ms"][edge] for edge in ("min", "max")]
+        assert all(value is None or f"{value * 1000:.0f}" in latencies for value in edges)
