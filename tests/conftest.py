@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes import Outcome
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from needs import missing
 
 from benchlib.cli import main
@@ -26,7 +26,9 @@ from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 # a loaded machine is no reason to fail; other examples are drawn each time
-settings.register_profile("benchlib", deadline=None, max_examples=50)
+settings.register_profile(
+    "benchlib", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("benchlib")
 
 # tests of file systems call losetup and mkfs, which an account's bare PATH may lack
