@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import count
 from multiprocessing.context import ForkProcess
@@ -31,7 +31,9 @@ from benchlib.server.templates import Templates
 from benchlib.study.bench import Bench, open_bench
 from benchlib.study.store import DATA_VARIABLE
 
-VERSIONS = ("16", "18")
+Runnable = Callable[[Installation], Installation]
+Make = Callable[..., Cluster]
+_LOADED: dict[tuple[object, ...], Cluster] = {}
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
@@ -48,11 +50,15 @@ def begun(work: Callable[..., object], *args: Any, has_helpers: bool = False) ->
     return process
 
 
-def short_folder() -> Path:
+@contextmanager
+def short_folder() -> Iterator[Path]:
     """A folder with a path short enough for sockets, which the servers' user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
     folder.chmod(0o755)
-    return folder
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -64,50 +70,44 @@ def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    folder = short_folder()
-    monkeypatch.setenv(SCRATCH_VARIABLE, str(folder))
     (tmp_path / "data").mkdir(exist_ok=True)
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with short_folder() as folder:
+        monkeypatch.setenv(SCRATCH_VARIABLE, str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
 def shelter() -> Iterator[Path]:
-    folder = short_folder()
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with short_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
-def runnable(shelter: Path) -> Callable[[Installation], Installation]:
+def runnable(shelter: Path) -> Runnable:
     """An installation where the servers' user can reach it; looked at once."""
     return cache(lambda one: runnable_by(Shell(server_user()), one, shelter))
 
 
 @pytest.fixture(scope="session")
-def installed(runnable: Callable[[Installation], Installation]) -> Callable[[str | None], Installation]:
+def installed(runnable: Runnable) -> Callable[[str | None], Installation]:
     """An installation by its version, by default the newest, where the servers' user can reach it."""
     return lambda version: runnable(find_installation(version))
 
 
 @pytest.fixture(scope="session")
-def created(
-    shelter: Path, runnable: Callable[[Installation], Installation]
-) -> Callable[[str | None], Cluster]:
+def created(shelter: Path, runnable: Runnable) -> Make:
     """An empty cluster of a version, made once and never started: tests take copies of it."""
-    made: dict[Path, Cluster] = {}
+    numbers = count()
 
-    def of(version: str | None) -> Cluster:
-        installation = runnable(find_installation(version))
-        if installation.bindir not in made:
-            cluster = Cluster(Shell(server_user()), installation, shelter / f"v{len(made)}")
-            # of small segments, since to copy large ones takes longer than most tests
-            cluster.create(["--wal-segsize=2"] if installation.major > 10 else [])
-            made[installation.bindir] = cluster
-        return made[installation.bindir]
+    @cache
+    def made(installation: Installation) -> Cluster:
+        cluster = Cluster(Shell(server_user()), installation, shelter / f"v{next(numbers)}")
+        # of small segments, since to copy large ones takes longer than most tests
+        cluster.create(["--wal-segsize=2"] if installation.major > 10 else [])
+        return cluster
 
-    return of
+    return lambda version: made(runnable(find_installation(version)))
 
 
 def hurried(cluster: Cluster) -> Cluster:
@@ -127,7 +127,7 @@ def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Callable[[str], Cluster]]:
+def new_cluster(created: Make, scratch: Path) -> Iterator[Make]:
     """Makes clusters, and stops them after the test."""
     made: list[Cluster] = []
 
@@ -140,30 +140,15 @@ def new_cluster(created: Callable[[str], Cluster], scratch: Path) -> Iterator[Ca
         cluster.stop(immediately=True)
 
 
-@pytest.fixture(params=VERSIONS)
-def cluster(request: pytest.FixtureRequest, new_cluster: Callable[[str], Cluster]) -> Cluster:
-    """A cluster of each version, not yet configured."""
-    return new_cluster(request.param)
-
-
 def remains(scratch: Path) -> list[str]:
     """What is still mounted or attached below a folder, and the folders of ours."""
-    mounts = map(str, mounts_below(scratch))
-    loops = [
-        file.read_text().strip()
-        for file in Path("/sys/block").glob("loop*/loop/backing_file")
-        if str(scratch) in file.read_text()
-    ]
-    return [*mounts, *loops, *(str(f) for f in scratch.rglob("benchlib-*"))]
+    attached = (file.read_text().strip() for file in Path("/sys/block").glob("loop*/loop/backing_file"))
+    loops = [file for file in attached if str(scratch) in file]
+    return [*map(str, mounts_below(scratch)), *loops, *map(str, scratch.rglob("benchlib-*"))]
 
 
 @pytest.fixture
-def ready_clusters(
-    shelter: Path,
-    runnable: Callable[[Installation], Installation],
-    created: Callable[[str | None], Cluster],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Benches share what the first of them made: installations that run, empty and loaded clusters. Nobody waits for the disk."""
     load, make, program = Templates.loaded, Templates.empty, Templates.program
 
@@ -186,9 +171,6 @@ def ready_clusters(
     monkeypatch.setattr(Templates, "program", hurried_program)
     monkeypatch.setattr(installations, "runnable_by", lambda shell, one, _: runnable(one))
     monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
-
-
-_LOADED: dict[tuple[object, ...], Cluster] = {}
 
 
 @pytest.fixture
@@ -220,6 +202,10 @@ class Trials:
 
     def bench(self, plan: Plan) -> Bench:
         return self._stack.enter_context(open_bench(plan, "test"))
+
+    def close(self) -> None:
+        """Give back what the benches have."""
+        self._stack.close()
 
     def run(self, bench: Bench, level: str) -> tuple[Measurement, Path]:
         """The measurement and the raw files of one more trial."""

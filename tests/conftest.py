@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes import Outcome
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from needs import missing
 
 from benchlib.cli import main
@@ -25,7 +26,9 @@ from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import DATA_VARIABLE, StudyFolder
 
 # a loaded machine is no reason to fail; other examples are drawn each time
-settings.register_profile("benchlib", deadline=None, max_examples=50)
+settings.register_profile(
+    "benchlib", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("benchlib")
 
 # tests of file systems call losetup and mkfs, which an account's bare PATH may lack
@@ -187,3 +190,13 @@ def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(status, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def run(
+    command_line: Callable[..., Outcome], data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Outcome]:
+    """Runs ``benchlib`` in an empty project: its folder has the notebooks alone."""
+    shutil.copytree(HERE.parent / "notebooks", tmp_path / "notebooks")
+    monkeypatch.chdir(tmp_path)
+    return command_line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -65,19 +66,8 @@ def counters(transactions: int, *, checkpoints: int = 1) -> dict[str, object]:
     return {"before": snapshot(start, 2), "after": snapshot(end, 2 + checkpoints)}
 
 
-def telemetry(
-    *,
-    tps: float,
-    duration_s: int = 3,
-    clients: int = 4,
-    seed: int = 1,
-    device: str | None = "sda",
-    waits: bool = True,
-) -> dict[str, object]:
-    """What the sampler keeps of a load of that speed: each commit writes 8 KiB and waits for its flush.
-
-    Without a device it is a load on a server that is not ours.
-    """
+def telemetry(*, tps: float, duration_s: int = 3, clients: int = 4, seed: int = 1) -> dict[str, object]:
+    """What the sampler keeps of a load of that speed: each commit writes 8 KiB and waits for its flush."""
     random = np.random.default_rng(seed)
     at = [0.0, *(second + 0.002 for second in range(1, duration_s + 1)), duration_s + 0.1]
     done = 0.0
@@ -94,23 +84,17 @@ def telemetry(
                 "context_switches": 6 * writes,
                 "dirty_kib": 20_000 + 10 * writes,
                 "pressure": {"io": {"some": round(4e5 * at_s)}},
-                "devices": {device: fields} if device else {},
-                "server_ticks": {"17": round(60 * at_s)} if device else {},
+                "devices": {"sda": fields},
+                "server_ticks": {"17": round(60 * at_s)},
             }
         )
     flushing = [int(n) for n in random.integers(clients // 2, clients + 1, 10 * duration_s)]
-    sessions = [
-        [["IO", "WALSync", n], [None, None, 1], ["LWLock", "WALWrite", clients - n]] for n in flushing
-    ]
-    return {
-        "started": {"epoch_s": 1_700_000_000.0},
-        "interval_s": 1.0,
-        "ticks_per_s": 100,
-        "readings": readings,
-        "waits": [{"at_s": 0.1 * i + 0.001, "sessions": s} for i, s in enumerate(sessions, 1)]
-        if waits
-        else None,
-    }
+    waits = [
+        {"at_s": 0.1 * i + 0.001, "sessions": [["IO", "WALSync", n], [None, None, 1], ["LWLock", "WALWrite", clients - n]]}
+        for i, n in enumerate(flushing, 1)
+    ]  # fmt: skip
+    started = {"epoch_s": 1_700_000_000.0}
+    return {"started": started, "interval_s": 1.0, "ticks_per_s": 100, "readings": readings, "waits": waits}
 
 
 SERVER_LOG = """\
@@ -129,6 +113,7 @@ def seal(folder: StudyFolder) -> None:
     folder.list_checksums(sums)
 
 
+@dataclass(eq=False)
 class FakeBench:
     """What :class:`benchlib.study.loop.Bench` asks for, at a speed per level or per trial.
 
@@ -137,25 +122,17 @@ class FakeBench:
     is sampled. ``blocks``, ``measured``, ``opened`` and ``closed`` are what happened.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        workspace: Path,
-        tps: Tps | None = None,
-        *,
-        failing: Mapping[str | int, str] | None = None,
-        raising: Mapping[int, BaseException] | None = None,
-        instruments: bool = False,
-    ) -> None:
-        self.plan = plan
-        self.workspace = workspace
-        self.tps = tps or dict.fromkeys(plan.factor.levels, 1000.0)
-        self.failing = failing or {}
-        self.raising = raising or {}
-        self.instruments = instruments
-        self.measured: list[str] = []
-        self.blocks: list[int] = []
-        self.opened = self.closed = 0
+    plan: Plan
+    workspace: Path
+    tps: Tps | None = None
+    _: KW_ONLY
+    failing: Mapping[str | int, str] | None = None
+    raising: Mapping[int, BaseException] | None = None
+    instruments: bool = False
+    measured: list[str] = field(default_factory=list, init=False)
+    blocks: list[int] = field(default_factory=list, init=False)
+    opened: int = field(default=0, init=False)
+    closed: int = field(default=0, init=False)
 
     @contextlib.contextmanager
     def open(self, tell: Callable[[str], None]) -> Iterator[FakeBench]:
@@ -171,27 +148,22 @@ class FakeBench:
         if trial.block not in self.blocks:
             self.blocks.append(trial.block)
         call = len(self.measured)
-        load = self.plan.level_load(trial.level)
-        tps = self.tps(trial) if callable(self.tps) else self.tps[trial.level]
-        stdout, stderr = pgbench_output(
-            tps=tps,
-            clients=load.clients,
-            threads=min(load.threads, load.clients),
-            duration_s=load.duration_s,
-            seed=trial.seed,
-        )
-        error = self.failing.get(call) or self.failing.get(trial.level)
-        if error:
+        load, tps = self.plan.level_load(trial.level), 1000.0
+        if self.tps:
+            tps = self.tps(trial) if callable(self.tps) else self.tps[trial.level]
+        shape = {"clients": load.clients, "duration_s": load.duration_s, "seed": trial.seed}
+        stdout, stderr = pgbench_output(tps=tps, threads=min(load.threads, load.clients), **shape)
+        failing = self.failing or {}
+        if error := failing.get(call) or failing.get(trial.level):
             stdout, stderr = "", f"{stderr}pgbench: error: {error}\n"
         (folder / "stdout").write_text(stdout)
         (folder / "stderr").write_text(stderr)
-        if call in self.raising:
+        if self.raising and call in self.raising:
             raise self.raising[call]
         if not error:
             Counters.model_validate(counters(round(tps * load.duration_s))).write(folder)
         if self.instruments and not error:
-            sampled = telemetry(tps=tps, duration_s=load.duration_s, clients=load.clients, seed=trial.seed)
-            Samples.model_validate(sampled).write(folder)
+            Samples.model_validate(telemetry(tps=tps, **shape)).write(folder)
             (folder / "server.log").write_text(SERVER_LOG)
         started = 1_700_000_000.0 + 20 * call
         return Measurement(

@@ -1,24 +1,36 @@
 """A real server that plays somebody else's: passwords are asked for, and roles may do as much as in life."""
 
 import contextlib
-import shutil
-import tempfile
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from clusters import eventually, short_folder
 
 from benchlib.host.journal import Journal
-from benchlib.host.shell import ticks
+from benchlib.server.changes import reload
 from benchlib.server.cluster import Cluster
+from benchlib.server.remote import Remote
+from benchlib.server.rights import Target
 
-ROLES = {
-    "boss": "SUPERUSER",
-    "maker": "CREATEDB",
-    "guest": "CONNECTION LIMIT 12",
-    "tuner": "CREATEDB",
-}
+ROLES = {"boss": "SUPERUSER", "maker": "CREATEDB", "guest": "CONNECTION LIMIT 12", "tuner": "CREATEDB"}
 """What the roles may do; ``tuner`` may also set ``work_mem`` and ``checkpoint_timeout``, from PostgreSQL 15 on."""
+
+_BACK = {
+    r"GRANT (.*) TO (\w+)": r"REVOKE \1 FROM \2",
+    r"CREATE (\w+) (\S+).*": r"DROP \1 \2",
+    r"ALTER ROLE (\w+) CREATEDB": r"ALTER ROLE \1 NOCREATEDB",
+    r"(ALTER EXTENSION \w+) ADD": r"\1 DROP",
+    r"(ALTER .*) SET ([\w.]+) = .*": r"\1 RESET \2",
+}
+"""What undoes a statement of the server's owner."""
+
+
+def back(statement: str) -> str:
+    """The statement that undoes one."""
+    return next(re.sub(did, undoes, statement) for did, undoes in _BACK.items() if re.search(did, statement))
 
 
 class Foreign:
@@ -30,87 +42,86 @@ class Foreign:
     def password(self, role: str) -> str:
         return f"zebra-{role}-4711"
 
-    def service(self, role: str, *, dbname: str = "postgres", more: str = "") -> str:
-        return f"[{role}]\nhost={self.cluster.sockets}\nuser={role}\ndbname={dbname}\n{more}\n"
+    def service(self, role: str, *, more: str = "") -> str:
+        return f"[{role}]\nhost={self.cluster.sockets}\nuser={role}\ndbname=postgres\n{more}\n"
 
     def uri(self, role: str, dbname: str = "postgres") -> str:
         return f"postgresql://{role}@/{dbname}?host={self.cluster.sockets}"
 
-    def altered(self) -> dict[str, str]:
-        """What ``ALTER SYSTEM`` has left."""
-        rows = self.cluster.query(
-            "SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'", "postgres"
-        )
-        return {row["name"]: row["setting"] for row in rows}
+    def execute(self, *statements: str) -> None:
+        """What the owner does; what changes settings holds when this returns."""
+        self.cluster.execute(*statements, dbname="postgres")
+        with self.cluster.connect("postgres") as connection:
+            reload(connection)
 
-    def set_for(self) -> dict[str, list[str]]:
-        """What ``ALTER DATABASE`` and ``ALTER ROLE`` have left, by database and role."""
-        rows = self.cluster.query(
-            "SELECT concat_ws('/', datname, rolname) AS whose, setconfig FROM pg_db_role_setting "
-            "LEFT JOIN pg_database AS d ON d.oid = setdatabase LEFT JOIN pg_roles AS r ON r.oid = setrole",
-            "postgres",
-        )
-        return {row["whose"]: row["setconfig"] for row in rows}
+    @contextlib.contextmanager
+    def given(self, *statements: str) -> Iterator[None]:
+        """What the owner has done, for the length of a test."""
+        try:
+            self.execute(*statements)
+            yield
+        finally:
+            self.execute(*map(back, reversed(statements)))
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in self.cluster.query(sql, "postgres")]
 
     def shows(self, name: str) -> str:
         return str(self.cluster.value(f"SHOW {name}", "postgres"))
 
-    def wait_until_it_shows(self, name: str, value: str) -> None:
-        for _ in ticks(30):
-            if self.shows(name) == value:
-                return
-        raise AssertionError(f"{name} is {self.shows(name)}, not {value}")
+    def altered(self) -> dict[str, str]:
+        """What ``ALTER SYSTEM`` has left."""
+        return dict(
+            self.rows("SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'")
+        )
 
-    @contextlib.contextmanager
-    def given(self, *statements: str, back: str = "") -> Iterator[None]:
-        """What the server's owner has done, for the length of a test; ``back`` undoes it, statements between ";"."""
-        try:
-            self.cluster.execute(*statements, dbname="postgres")
-            yield
-        finally:
-            self.cluster.execute(*filter(None, back.split(";")), dbname="postgres")
+    def set_for(self) -> dict[str, list[str]]:
+        """What ``ALTER DATABASE`` and ``ALTER ROLE`` have left, by database and role."""
+        return dict(
+            self.rows(
+                "SELECT concat_ws('/', datname, rolname), setconfig FROM pg_db_role_setting "
+                "LEFT JOIN pg_database AS d ON d.oid = setdatabase LEFT JOIN pg_roles AS r ON r.oid = setrole"
+            )
+        )
+
+    def databases(self) -> set[str]:
+        return {name for (name,) in self.rows("SELECT datname FROM pg_database WHERE NOT datistemplate")}
+
+    def schemas(self) -> set[str]:
+        rows = self.rows("SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema)'")
+        return {name for (name,) in rows}
+
+    def state(self) -> tuple[object, ...]:
+        """All that a run may change, and has to give back."""
+        shown = map(self.shows, ("work_mem", "checkpoint_timeout", "autovacuum"))
+        return self.databases(), self.schemas(), self.altered(), self.set_for(), *shown
 
     def wait_until_alone(self) -> None:
         """Let sessions of earlier tests end."""
         others = "SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid()"
-        assert any(self.cluster.value(others, "postgres") == 0 for _ in ticks(30))
-
-    def databases(self) -> set[str]:
-        rows = self.cluster.query("SELECT datname FROM pg_database WHERE NOT datistemplate", "postgres")
-        return {row["datname"] for row in rows}
-
-    def schemas(self, dbname: str = "postgres") -> set[str]:
-        rows = self.cluster.query(
-            "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema)'", dbname
-        )
-        return {row["nspname"] for row in rows}
+        assert eventually(lambda: self.cluster.value(others, "postgres") == 0)
 
 
 @contextlib.contextmanager
 def foreign_server(empty: Cluster) -> Iterator[Foreign]:
     """The server on a copy of an empty cluster."""
-    folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
-    folder.chmod(0o755)
-    cluster = empty.clone(folder / "c")
-    try:
+    with short_folder() as folder, contextlib.ExitStack() as stack:
+        cluster = empty.clone(folder / "c")
+        stack.callback(cluster.stop, immediately=True)
         cluster.configure({})
         how = "scram-sha-256" if cluster.installation.major >= 14 else "md5"
-        (cluster.data / "pg_hba.conf").write_text(f"local all postgres trust\nlocal all all {how}\n")
+        cluster.write("pg_hba.conf", f"local all postgres trust\nlocal all all {how}\n")
         cluster.start()
         foreign = Foreign(cluster)
-        for role, rights in ROLES.items():
-            statement = f"CREATE ROLE {role} LOGIN {rights} PASSWORD '{foreign.password(role)}'"
-            cluster.execute(statement, dbname="postgres")
+        foreign.execute(
+            *(f"CREATE ROLE {r} LOGIN {may} PASSWORD '{foreign.password(r)}'" for r, may in ROLES.items())
+        )
         if cluster.installation.major >= 15:
-            cluster.execute(
+            foreign.execute(
                 "GRANT ALTER SYSTEM ON PARAMETER work_mem, checkpoint_timeout TO tuner",
                 "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO tuner",
-                dbname="postgres",
             )
         yield foreign
-    finally:
-        cluster.stop(immediately=True)
-        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session", params=["18", pytest.param("16", marks=pytest.mark.long)])
@@ -134,14 +145,14 @@ def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def journal(tmp_path: Path, foreign: Foreign, services: Path) -> Iterator[Journal]:
     """A journal; whatever the test did, the server is then as it was."""
-
-    def state() -> tuple[object, ...]:
-        changes = foreign.altered(), foreign.set_for()
-        shown = foreign.shows("work_mem"), foreign.shows("checkpoint_timeout")
-        return foreign.databases(), foreign.schemas(), *changes, *shown
-
-    before = state()
+    before = foreign.state()
     journal = Journal(tmp_path / "journal")
     yield journal
     assert journal.undo() == []
-    assert state() == before
+    assert foreign.state() == before
+
+
+@pytest.fixture
+def place(journal: Journal) -> Callable[..., Remote]:
+    """Opens a place of our own there, by the keys of a target; it goes after the test."""
+    return lambda server="boss", **more: Remote.open(Target(server=server, **more), journal.chapter())

@@ -12,31 +12,10 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
-SBIN = os.pathsep.join(["/usr/sbin", "/sbin"])
-
-
-def program(name: str, package: str | None = None) -> pytest.MarkDecorator:
-    """Need a program on the PATH, which a Debian package of that name brings."""
-    found = shutil.which(name) or shutil.which(name, path=SBIN)
-    return pytest.mark.skipif(found is None, reason=f"needs {name}: apt-get install {package or name}")
-
-
-def module(name: str) -> pytest.MarkDecorator:
-    """Need a Python module that is not among the dependencies."""
-    return pytest.mark.skipif(
-        importlib.util.find_spec(name) is None, reason=f"needs the Python module {name}"
-    )
-
-
-ROOT = (
-    pytest.mark.root,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not sys.platform.startswith("linux"), reason="needs root, on Linux"
-    ),
-)
+LINUX = sys.platform.startswith("linux")
+linux = pytest.mark.skipif(not LINUX, reason="needs Linux")
+ROOT = (pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0 or not LINUX, reason="needs root, on Linux"))
 """The piece ``root``, and that this user is root."""
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="needs an ordinary user, not root")
 
 
 def root(test: T) -> T:

@@ -47,8 +47,7 @@ def test_sessions_go_on_where_they_stopped(benches, data_root):
     kept = calibrate_here(Options(sessions=2), lambda line: None)
     assert opened[2:] == ["disk-001", "processor-002", "disk-002"]
     verdicts = pd.DataFrame(kept["verdicts"])
-    arms = verdicts.groupby(["load", "session"])["level"].apply(set).tolist()
-    assert arms == [{"control", "same", "injected"}] * 4
+    assert len(verdicts) == 2 * 2 * 3
     changes = verdicts[verdicts["level"] == "injected"].groupby("load")["percent_change"].mean()
     assert changes.to_dict() == {"processor": pytest.approx(5, abs=2), "disk": pytest.approx(25, abs=2)}
     assert kept == json.loads((data_root / "calibration" / "summary.json").read_text())
@@ -58,11 +57,10 @@ def test_sessions_go_on_where_they_stopped(benches, data_root):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["--sessions", "0"], ["--effect", "5"], ["--simulate", "--blocks", "3"], ["--simulate", "--sessions", "9"]],
-)  # fmt: skip
+    "words", ["--sessions 0", "--effect 5", "--simulate --blocks 3", "--simulate --sessions 9"]
+)
 def test_it_refuses_what_it_cannot_do(words, data_root):
-    ended = CliRunner().invoke(calibrate.main, words)
+    ended = CliRunner().invoke(calibrate.main, words.split())
     assert ended.exit_code in (1, 2)
     assert ended.output.splitlines()[-1].startswith("Error: ")
 

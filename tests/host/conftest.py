@@ -1,7 +1,6 @@
-"""What tests of changes to the host share."""
+"""What tests of the host share."""
 
 import os
-import pwd
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import Outcome
+from host_parts import Grouping, Kernel, Mount, Process, Recover, Run, Start, Stranger
 
-from benchlib.host.changes import is_mounted
+from benchlib.host.changes import Grouped, is_mounted
 
 
 @pytest.fixture
-def run() -> Callable[..., str]:
+def run() -> Run:
     """Runs a command of the system and gives its output; skips the test where this machine cannot."""
 
     def call(*argv: str | Path) -> str:
@@ -27,7 +28,34 @@ def run() -> Callable[..., str]:
 
 
 @pytest.fixture
-def mount(run: Callable[..., str]) -> Iterator[Callable[..., Path]]:
+def start() -> Iterator[Start]:
+    """Starts processes, which end with the test."""
+    with ExitStack() as stack:
+
+        def call(*argv: str | Path, **more: Any) -> Process:
+            process = stack.enter_context(subprocess.Popen(argv, **more))
+            stack.callback(process.kill)
+            return process
+
+        yield call
+
+
+@pytest.fixture
+def group() -> Iterator[Grouping]:
+    """Makes a control group in another, which goes with all in it."""
+    with ExitStack() as stack:
+
+        def call(above: Path) -> Path:
+            folder = above / f"benchlib-test-{os.getpid()}"
+            folder.mkdir()
+            stack.callback(Grouped(folder=folder).undo)
+            return folder
+
+        yield call
+
+
+@pytest.fixture
+def mount(run: Run) -> Iterator[Mount]:
     """Makes a folder and mounts a small file system in memory on it, or a device."""
     with ExitStack() as stack:
 
@@ -44,53 +72,51 @@ def mount(run: Callable[..., str]) -> Iterator[Callable[..., Path]]:
         yield call
 
 
-class Stranger:
-    """Another ordinary user of this machine."""
+@pytest.fixture
+def kernel(kernel_root: Path) -> Kernel:
+    """Makes a file that stands for a kernel's, by default a tunable of 60."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.uid = pwd.getpwnam(name).pw_uid
+    def make(name: str, text: str = "60") -> Path:
+        path = kernel_root / ("proc/sys" if "/" not in name else "") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
 
-    def start(self, *argv: str | Path, **more: Any) -> "subprocess.Popen[str]":
-        """Start a process of theirs."""
-        return subprocess.Popen(
-            [str(word) for word in argv], user=self.name, group=self.name, extra_groups=[], text=True, **more
-        )
+    return make
 
-    def do(self, script: str, *words: str | Path) -> str:
-        """What a shell script of theirs prints; ``words`` are its ``$1``, ``$2`` and so on."""
-        with self.start("sh", "-c", script, "sh", *words, stdout=subprocess.PIPE, cwd="/") as shell:
-            return shell.communicate()[0]
+
+@pytest.fixture
+def recover(command_line: Callable[..., Outcome], scratch: Path) -> Recover:
+    """Runs ``benchlib recover``."""
+    return lambda: command_line("recover")
 
 
 @pytest.fixture(scope="session")
-def strangers() -> Iterator[tuple[Stranger, Stranger]]:
+def strangers() -> Iterator[list[Stranger]]:
     """Two ordinary users, made for the tests and removed after them."""
     if os.geteuid() != 0:
         pytest.skip("only root can make users")
     names = [f"bl{os.getpid()}{which}" for which in "ab"]
     try:
         for name in names:
-            try:
-                command = ["useradd", "--user-group", "--no-create-home", "--home-dir", "/", name]
-                subprocess.run(command, check=True, capture_output=True)
-            except (OSError, subprocess.CalledProcessError) as reason:
-                pytest.skip(f"this machine makes no users: {reason}")
-        first, second = map(Stranger, names)
-        yield first, second
+            command = ["useradd", "--user-group", "--no-create-home", "--home-dir", "/", name]
+            subprocess.run(command, check=True, capture_output=True)
+        yield [*map(Stranger, names)]
+    except (OSError, subprocess.CalledProcessError) as reason:
+        pytest.skip(f"this machine makes no users: {reason}")
     finally:
         for name in names:
             subprocess.run(["userdel", "--force", name], capture_output=True, check=False)
 
 
 @pytest.fixture
-def mallory(strangers: tuple[Stranger, Stranger]) -> Stranger:
+def mallory(strangers: list[Stranger]) -> Stranger:
     """A user who means ill."""
     return strangers[0]
 
 
 @pytest.fixture
-def bob(strangers: tuple[Stranger, Stranger]) -> Stranger:
+def bob(strangers: list[Stranger]) -> Stranger:
     """One more user."""
     return strangers[1]
 

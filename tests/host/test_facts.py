@@ -1,37 +1,43 @@
-"""Facts about this machine: plausible, unknown where the kernel is silent, and never telling which machine it is."""
+"""Facts about this machine: plausible, unknown where the kernel is silent, and never telling which machine it is.
 
+Which block devices a folder is on is seen on real file systems over loop devices, and in a made-up sysfs.
+"""
+
+import os
 import platform
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from host_parts import Mount, Patch, Run
 
+from benchlib.errors import PreflightError
 from benchlib.host import facts
+from benchlib.host.facts import block_devices, counted_once, disks_below, number, queue_of
+
+Formatted = Callable[[str, int], tuple[list[str], Path]]
 
 
 @pytest.mark.parametrize(("text", "most"), [("max", None), (str(64 << 20), 64), (str(1 << 62), None)])
-def test_memory_is_the_machines_or_its_control_groups(
-    text: str, most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_the_least_allowed(text: str, most: int | None, tmp_path: Path, monkeypatch: Patch) -> None:
     # of the group itself no limit is told, but of the one above it
-    limit = tmp_path / "slice" / "memory.max"
-    limit.parent.mkdir()
-    limit.write_text(f"{text}\n")
+    (tmp_path / "slice").mkdir()
+    (tmp_path / "slice" / "memory.max").write_text(f"{text}\n")
     own, read = "12:cpu:/other\n0::/slice/job\n", facts.read
     monkeypatch.setattr(facts, "read", lambda path: own if path == "/proc/self/cgroup" else read(path))
     monkeypatch.setattr(facts, "_CGROUPS", tmp_path)
-    total = psutil.virtual_memory().total
-    assert facts.memory_bytes() == (most << 20 if most else total)
+    assert facts.memory_bytes() == (most << 20 if most else psutil.virtual_memory().total)
     assert 0 < facts.available_memory_mib() <= facts.memory_bytes() >> 20
     assert 1 <= facts.processors() <= (psutil.cpu_count() or 1)
 
 
-def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(facts, "read", lambda path: None)
     machine = facts.facts(tmp_path)
-    for name in ("virtual", "governor", "clock_source", "transparent_huge_pages"):
-        assert machine[name] is None
+    unknown = {name for name, value in machine.items() if value is None}
+    assert unknown == {"virtual", "governor", "clock_source", "transparent_huge_pages"}
     assert machine["processor"]
 
 
@@ -39,14 +45,12 @@ def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: pytes
     ("text", "virtual"),
     [("flags : fpu hypervisor sse", True), ("flags : fpu", False), ("Features : fp", None)],
 )
-def test_a_virtual_machine_is_told_from_its_processors_flags(
-    text: str, virtual: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_virtual_machine_is_told_by_flags(text: str, virtual: bool | None, monkeypatch: Patch) -> None:
     monkeypatch.setattr(facts, "read", lambda path: text)
     assert facts.virtual() is virtual
 
 
-def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: Patch) -> None:
     types = {"/": "ext4", "/sr": "vfat", "/srv": "xfs", "/srv/pg": "btrfs"}
     mounts = [SimpleNamespace(mountpoint=path, fstype=kind, opts="rw") for path, kind in types.items()]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
@@ -62,3 +66,75 @@ def test_facts_never_name_the_machine_or_a_path(tmp_path: Path) -> None:
     assert repr(platform.node()) not in repr(machine)
     assert len(machine["identity"]) == 12
     assert facts.identity() == machine["identity"], "the same machine is recognised"
+
+
+# --- block devices ------------------------------------------------------------------
+
+
+@pytest.fixture
+def formatted(run: Run, mount: Mount, tmp_path: Path) -> Iterator[Formatted]:
+    """Makes a file system over so many loop devices; gives their names and where it is mounted."""
+    loops: list[str] = []
+
+    def make(kind: str, disks: int) -> tuple[list[str], Path]:
+        for file in (tmp_path / f"disk{n}" for n in range(disks)):
+            file.touch()
+            os.truncate(file, 320 << 20)
+            loops.append(run("losetup", "--find", "--show", file))
+        run(f"mkfs.{kind}", "-q", *loops)
+        return [Path(loop).name for loop in loops], mount(tmp_path / "mounted", loops[-1])
+
+    yield make
+    for loop in loops:
+        run("losetup", "--detach", loop)  # goes with the mount
+
+
+def test_a_file_system_is_on_the_device_that_it_was_made_on(formatted: Formatted, tmp_path: Path) -> None:
+    (name,), folder = formatted("ext4", 1)
+    (folder / "below").mkdir()
+    assert block_devices(folder / "below") == [name]
+    device = Path(f"/dev/{name}").stat().st_rdev
+    assert number(name) == f"{os.major(device)}:{os.minor(device)}"
+    assert queue_of(name) == name
+    below = tuple(block_devices(tmp_path))
+    assert disks_below(name) == sorted({queue_of(device) for device in below})
+    assert counted_once([name, *below]) == (below or (name,))
+    assert counted_once([name]) == (name,)
+
+
+def test_btrfs_over_two_devices_is_on_both(formatted: Formatted, run: Run) -> None:
+    names, folder = formatted("btrfs", 2)
+    run("btrfs", "subvolume", "create", folder / "volume")
+    for path in (folder, folder / "volume"):  # a subvolume has a device number of its own
+        assert block_devices(path) == sorted(names)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"absent \(No such file"):
+        block_devices(tmp_path / "absent")
+    for ask in (queue_of, number):
+        with pytest.raises(PreflightError, match="there is no block device 'sdzz' here"):
+            ask("sdzz")
+
+
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel_root: Path) -> None:
+    disk, here = kernel_root / "real/sda", kernel_root.stat().st_dev
+    (disk / "sda1").mkdir(parents=True)
+    for name, text in {"dev": "8:1\n", "partition": "1\n"}.items():
+        (disk / "sda1" / name).write_text(text)
+    links = {"class/block/sda": disk, "class/block/sda1": disk / "sda1"}
+    links[f"dev/block/{os.major(here)}:{os.minor(here)}"] = disk / "sda1"
+    for name, place in links.items():
+        (kernel_root / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (kernel_root / "sys" / name).symlink_to(place)
+    assert block_devices(kernel_root) == ["sda1"]
+    assert queue_of("sda1") == queue_of("sda") == "sda"
+    assert number("sda1") == "8:1"
+    assert disks_below("sda1") == []
+
+
+@pytest.mark.parametrize("source", ["overlay", "/"])
+def test_a_mount_of_no_device_is_on_none(source: str, kernel_root: Path, monkeypatch: Patch) -> None:
+    mounts = [SimpleNamespace(mountpoint="/", device=source)]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    assert block_devices(kernel_root) == []

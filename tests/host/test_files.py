@@ -3,18 +3,19 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import needs
 import pytest
+from host_parts import NOBODY, Patch
 
 from benchlib.errors import PreflightError
-from benchlib.host import files
+from benchlib.host import files, page_cache
 
-STRANGER = 65534
 ACTS: dict[str, Callable[[Path], object]] = {
     "write": lambda path: files.write(path, "x"),
     "make": files.make,
-    "give": lambda path: files.give(path, user=STRANGER),
+    "give": lambda path: files.give(path, user=NOBODY),
     "remove": files.remove,
     "rename": lambda path: files.rename(path, path.with_name("other")),
     "opened": files.opened,
@@ -24,38 +25,35 @@ ACTS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def linked(tmp_path: Path) -> Path:
-    """A folder beside a link to it, with a file."""
+    """A folder beside a link to it, with a file, and beside a link to that file."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("before")
     (tmp_path / "link").symlink_to("real")
+    (tmp_path / "name").symlink_to("real/file")
     return tmp_path
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_a_file_is_written_whole_and_replaces_a_link(linked: Path) -> None:
-    (linked / "name").symlink_to("real/file")
     files.write(linked / "name", "after")
-    assert (linked / "name").read_text() == "after"
     assert not (linked / "name").is_symlink()
-    assert (linked / "real" / "file").read_text() == "before"
-    assert sorted(path.name for path in linked.iterdir()) == ["link", "name", "real"], (
-        "nothing pending is left"
-    )
+    assert [(linked / file).read_text() for file in ("name", "real/file")] == ["after", "before"]
+    assert names(linked) == ["link", "name", "real"], "nothing pending is left"
 
 
-def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "rename", refuse)
+def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(os, "rename", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         files.write(linked / "real" / "file", "after")
-    assert [path.name for path in (linked / "real").iterdir()] == ["file"]
+    assert names(linked / "real") == ["file"]
     assert (linked / "real" / "file").read_text() == "before"
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_APPEND])
 def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked: Path, flags: int) -> None:
-    (linked / "name").symlink_to("real/file")
     with pytest.raises(OSError, match="symbolic link"):
         files.opened(linked / "name", flags)
     (linked / "twin").hardlink_to(linked / "real" / "file")
@@ -66,45 +64,48 @@ def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked: Path, flag
         os.close(files.opened(linked / "pipe", flags))
 
 
+def test_a_file_that_a_user_names_is_read_if_it_is_plain_and_not_too_large(linked: Path) -> None:
+    assert files.read_plain(linked / "name", most=6) == b"before"
+    os.mkfifo(linked / "pipe")
+    for name, reason in {"pipe": "no plain file", "name": "more than"}.items():
+        with pytest.raises(OSError, match=reason):
+            files.read_plain(linked / name, most=5)
+
+
 def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked: Path) -> None:
     (linked / "real" / "inner").symlink_to(linked)
-    files.remove(linked / "link")
-    files.remove(linked / "never")
-    assert (linked / "real" / "file").exists()
+    for path in ("link", "name", "never"):
+        files.remove(linked / path)
+    assert names(linked / "real") == ["file", "inner"]
     files.remove(linked / "real")
-    assert [*linked.iterdir()] == []
+    assert names(linked) == []
 
 
-def test_a_linked_folder_is_not_trusted(linked: Path) -> None:
-    assert files.trusted(linked / "real")
-    assert not files.trusted(linked / "link")
-    assert not files.trusted(linked / "never")
-    assert not files.trusted(linked / "real" / "file")
-
-
-def test_a_folder_that_others_may_write_to_is_not_trusted(linked: Path) -> None:
-    (linked / "real").chmod(0o777)
-    assert not files.trusted(linked / "real")
-    (linked / "real").chmod(0o1777)
-    assert files.trusted(linked / "real"), "a sticky one, as /tmp"
+@pytest.mark.parametrize(
+    ("path", "mode", "trusted"),
+    [
+        ("real", 0o755, True), ("real", 0o1777, True), ("real", 0o777, False),
+        ("link", 0o755, False), ("never", 0o755, False), ("real/file", 0o755, False),
+    ],
+)  # fmt: skip
+def test_only_a_real_and_closed_folder_is_trusted(path: str, mode: int, trusted: bool, linked: Path) -> None:
+    (linked / "real").chmod(mode)
+    assert files.trusted(linked / path) is trusted
 
 
 @needs.root
 @pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("way", ["theirs", "below theirs", "their link"])
-def test_root_acts_in_no_folder_of_somebody_else_s(act: str, way: str, linked: Path) -> None:
-    target = {
-        "theirs": linked / "real",
-        "below theirs": linked / "real" / "deep",
-        "their link": linked / "link",
-    }[way]
+@pytest.mark.parametrize(
+    ("theirs", "folder"), [("real", "real"), ("real", "real/deep"), ("link", "link")], ids=str
+)
+def test_root_acts_in_no_folder_of_somebody_else_s(act: str, theirs: str, folder: str, linked: Path) -> None:
     (linked / "real" / "deep").mkdir()
     (linked / "real" / "deep" / "file").write_text("before")
-    os.chown(linked / ("link" if way == "their link" else "real"), STRANGER, STRANGER, follow_symlinks=False)
+    os.chown(linked / theirs, NOBODY, NOBODY, follow_symlinks=False)
     with pytest.raises((PreflightError, OSError)):
-        ACTS[act](target / "file")
-    assert (linked / "real" / "file").read_text() == "before"
-    assert sorted(os.listdir(linked / "real")) == ["deep", "file"]  # noqa: PTH208
+        ACTS[act](linked / folder / "file")
+    assert names(linked / "real") == ["deep", "file"]
+    assert [file.read_text() for file in linked.rglob("real/**/file")] == ["before", "before"]
 
 
 @needs.root
@@ -114,11 +115,24 @@ def test_files_of_another_user_are_read_without_following_that_user_s_links(link
     theirs = linked / "real"
     (theirs / "log").symlink_to(linked / "secret")
     (theirs / "inner").symlink_to(linked)
-    os.chown(theirs / "file", STRANGER, STRANGER)
-    os.chown(theirs, STRANGER, STRANGER)
+    for path in (theirs / "file", theirs):
+        os.chown(path, NOBODY, NOBODY)
     for path in (theirs / "log", theirs / "inner" / "secret"):
         with pytest.raises(OSError, match=r"symbolic link|Not a directory"):
-            files.opened(path, owner=STRANGER)
-    with os.fdopen(files.opened(theirs / "file", owner=STRANGER)) as file:
+            files.opened(path, owner=NOBODY)
+    with os.fdopen(files.opened(theirs / "file", owner=NOBODY)) as file:
         assert file.read() == "before"
     assert len([*files.plain_files(theirs)]) == 1
+
+
+@needs.linux
+def test_what_is_read_is_in_memory_and_what_is_dropped_is_not(scratch: Path) -> None:
+    (scratch / "below").mkdir()
+    (scratch / "empty").touch()
+    assert page_cache.resident_share(scratch) == 0
+    for number in range(3):
+        (scratch / "below" / str(number)).write_bytes(os.urandom((1 << 20) + 1))
+    page_cache.fill(scratch)
+    filled = page_cache.resident_share(scratch)
+    page_cache.evict(scratch)
+    assert page_cache.resident_share(scratch) < filled, "what else reads or frees memory is not ours to say"

@@ -2,35 +2,22 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clusters import eventually
+from host_parts import GROUPS, Grouping, Mount, Patch, Run, Start
 from needs import root
 from pydantic import ValidationError
 
 from benchlib.errors import StudyError
 from benchlib.host import changes
-from benchlib.host.changes import (
-    Attached,
-    Grouped,
-    Made,
-    Mounted,
-    Written,
-    is_mounted,
-    loop_devices,
-    mounts_below,
-    write_kernel_file,
-)
+from benchlib.host.changes import Attached, Grouped, Made, Mounted, Written, loop_devices, write_kernel_file
 from benchlib.host.journal import Change
-from benchlib.host.shell import ticks
 
 HARMLESS = Path("/proc/sys/fs/lease-break-time")
-GROUPS = [
-    folder
-    for folder in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/blkio"))
-    if (folder / "cgroup.procs").is_file() and os.access(folder, os.W_OK)
-]
+CAPS = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 
 
 @pytest.fixture
@@ -40,27 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run-x"
 
 
-# --- kernel files -------------------------------------------------------------------
-
-
-@root
-def test_a_kernels_value_is_as_it_was() -> None:
-    former = HARMLESS.read_text().strip()
-    change = Written(path=HARMLESS, former=former, value=str(int(former) + 1))
-    write_kernel_file(HARMLESS, change.value)
-    try:
-        assert HARMLESS.read_text().strip() == change.value
-        assert str(change) == f"{HARMLESS} set to {change.value}, before {former}"
-    finally:
-        for _ in range(2):
-            change.undo()
-            assert HARMLESS.read_text().strip() == former
-
-
-@root
-def test_a_value_that_the_kernel_refuses_is_named() -> None:
-    with pytest.raises(StudyError, match=rf"the kernel refuses 'nonsense' for {HARMLESS} \(Invalid"):
-        Written(path=HARMLESS, former="nonsense", value="1").undo()
+# --- what is noted ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,13 +46,52 @@ def test_what_was_never_made_or_has_gone_needs_nothing(change: Change) -> None:
     change.undo()
 
 
-CAPS = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Written, {"path": "/etc/passwd", "former": "theirs", "value": "x"}),
+        (Written, {"path": "/proc/sys/../../etc/passwd", "former": "theirs", "value": "x"}),
+        (Written, {"path": "/sys/kernel/uevent_helper", "former": "", "value": "x"}),
+        # to slow a disk for all
+        (Written, {"path": CAPS, "former": "254:0 0", "value": "254:0 4096"}),
+        (Written, {"path": CAPS, "former": "7:1 0", "value": "7:2 4096"}),
+        (Written, {"path": CAPS, "former": "0", "value": "7:1 4096"}),
+        (Written, {"path": CAPS.parent / "group" / CAPS.name, "former": "7:1 0", "value": "7:1 4096"}),
+        (Mounted, {"target": "/proc"}),
+        (Mounted, {"target": "/benchlib-x"}),
+        (Attached, {"file": "/etc/passwd"}),
+        (Grouped, {"folder": "/somewhere/benchlib-x"}),
+        *[
+            (kind, {"folder": folder})
+            for kind in (Grouped, Made)
+            for folder in ("/", "/sys/fs/cgroup", "/tmp/benchlib-x/..", "benchlib-here", "/benchlib/x")
+        ],
+    ],
+)
+def test_no_note_can_have_us_touch_what_is_not_ours(kind: type[Change], fields: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match=r"begins with|files that we set|is a loop device"):
+        kind.model_validate(fields)
+
+
+# --- kernel files -------------------------------------------------------------------
 
 
 @root
+def test_a_kernels_value_is_as_it_was() -> None:
+    former = HARMLESS.read_text().strip()
+    change = Written(path=HARMLESS, former=former, value=str(int(former) + 1))
+    write_kernel_file(HARMLESS, change.value)
+    try:
+        assert HARMLESS.read_text().strip() == change.value
+    finally:
+        for _ in range(2):
+            change.undo()
+            assert HARMLESS.read_text().strip() == former
+
+
+@root
+@pytest.mark.skipif(not CAPS.exists(), reason="no control groups of version 1 here")
 def test_a_loop_device_that_is_capped_for_all_is_free_again(disk: Path) -> None:
-    if not CAPS.exists():
-        pytest.skip("no control groups of version 1 here")
     number = (Path("/sys/class/block") / loop_devices(disk)[0].name / "dev").read_text().strip()
     change = Written(path=CAPS, former=f"{number} 0", value=f"{number} 4096")
     for undo in (change.undo, change.lift):
@@ -98,59 +104,39 @@ def test_a_loop_device_that_is_capped_for_all_is_free_again(disk: Path) -> None:
             assert f"{number} " not in CAPS.read_text()
 
 
-@pytest.mark.parametrize(
-    ("path", "former", "value"),
-    [
-        (CAPS, "254:0 0", "254:0 4096"),
-        (CAPS, "7:1 0", "7:2 4096"),
-        (CAPS, "0", "7:1 4096"),
-        (CAPS.parent / "group" / CAPS.name, "7:1 0", "7:1 4096"),
-    ],
-)
-def test_no_note_can_have_us_slow_a_disk_for_all(path: Path, former: str, value: str) -> None:
-    with pytest.raises(ValidationError, match=r"is a loop device|files that we set"):
-        Written(path=path, former=former, value=value)
-
-
 # --- mounts -------------------------------------------------------------------------
 
 
 @root
 @pytest.mark.parametrize(
-    ("name", "times"),
-    [("m", 1), ("twice", 2), ("a space, back\\slash, tab\t, line\n and ümlaut", 1)],
+    ("name", "times"), [("m", 1), ("twice", 2), ("a space, back\\slash, tab\t, line\n and ümlaut", 1)]
 )
-def test_a_mount_is_undone(name: str, times: int, mount: Callable[..., Path], folder: Path) -> None:
-    target = folder / name
+def test_a_mount_is_undone(name: str, times: int, mount: Mount, folder: Path) -> None:
     for _ in range(times):
-        mount(target)
-    assert mounts_below(folder) == [target] * times
+        mount(folder / name)
+    assert changes.mounts_below(folder) == [folder / name] * times
     for _ in range(2):
-        Mounted(target=target).undo()
-        assert not is_mounted(target)
+        Mounted(target=folder / name).undo()
+        assert not changes.is_mounted(folder / name)
 
 
 @root
-def test_a_mount_that_somebody_holds_is_undone_without_harm_to_them(
-    mount: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_held_mount_is_undone_without_harm(
+    mount: Mount, folder: Path, start: Start, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(changes, "_PATIENCE_S", 0.5)
     target = mount(folder / "m")
-    holder = subprocess.Popen(["sleep", "99"], cwd=target)
-    try:
-        Mounted(target=target).undo()
-        assert not is_mounted(target)
-        assert holder.poll() is None
-    finally:
-        holder.kill()
-        holder.wait()
+    holder = start("sleep", "99", cwd=target)
+    Mounted(target=target).undo()
+    assert not changes.is_mounted(target)
+    assert holder.poll() is None
 
 
 # --- loop devices -------------------------------------------------------------------
 
 
 @pytest.fixture
-def disk(run: Callable[..., str], folder: Path) -> Iterator[Path]:
+def disk(run: Run, folder: Path) -> Iterator[Path]:
     """A file with two loop devices over it."""
     file = folder / "a disk"
     file.touch()
@@ -164,100 +150,63 @@ def disk(run: Callable[..., str], folder: Path) -> Iterator[Path]:
 
 @root
 @pytest.mark.parametrize("deleted", [False, True])
-def test_every_loop_device_over_a_file_is_detached(deleted: bool, disk: Path) -> None:
-    assert len(loop_devices(disk)) == 2
-    if deleted:
-        disk.unlink()
-    for _ in range(2):
-        Attached(file=disk).undo()
-        assert loop_devices(disk) == []
-
-
-@root
-def test_a_loop_device_in_use_is_named(
-    disk: Path,
-    run: Callable[..., str],
-    mount: Callable[..., Path],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_every_loop_device_over_a_file_is_detached_and_a_used_one_is_named(
+    deleted: bool, disk: Path, run: Run, mount: Mount, monkeypatch: Patch
 ) -> None:
     used, unused = loop_devices(disk)
     run("mkfs.ext4", "-q", used)
-    target = mount(folder / "m", str(used))
+    target = mount(disk.parent / "m", str(used))
+    if deleted:
+        disk.unlink()
     with monkeypatch.context() as impatient:
         impatient.setattr(changes, "_PATIENCE_S", 1.0)
         with pytest.raises(StudyError, match=f"{used} over .* cannot be detached") as caught:
             Attached(file=disk).undo()
     assert str(unused) not in str(caught.value)
     Mounted(target=target).undo()
-    Attached(file=disk).undo()
+    for _ in range(2):
+        Attached(file=disk).undo()
+        assert loop_devices(disk) == []
 
 
 # --- control groups -----------------------------------------------------------------
 
 
-@pytest.fixture(params=GROUPS, ids=str)
-def group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    folder = request.param / f"benchlib-test-{os.getpid()}"
-    folder.mkdir()
-    yield folder
-    Grouped(folder=folder).undo()
-
-
 @root
-def test_a_control_group_goes_with_all_in_it(group: Path) -> None:
-    inner = group / "inner" / "innermost"
+@pytest.mark.parametrize("above", GROUPS, ids=str)
+def test_a_control_group_goes_with_all_in_it(above: Path, group: Grouping, start: Start) -> None:
+    outer = group(above)
+    inner = outer / "inner" / "innermost"
     inner.mkdir(parents=True)
-    sleepers = [subprocess.Popen(["sleep", "99"]) for _ in range(3)]
+    sleepers = [start("sleep", "99") for _ in range(3)]
     for sleeper, folder in zip(sleepers, (inner, inner, inner.parent), strict=True):
         (folder / "cgroup.procs").write_text(str(sleeper.pid))
     for _ in range(2):
-        Grouped(folder=group).undo()
-        assert not group.exists()
+        Grouped(folder=outer).undo()
+        assert not outer.exists()
     assert [sleeper.wait(60) for sleeper in sleepers] == [-9, -9, -9]
 
 
 @root
-def test_what_waits_for_its_share_of_the_disk_dies_at_once(tmp_path: Path) -> None:
-    above = next((folder for folder in GROUPS if folder.name == "blkio"), None)
-    if above is None:
-        pytest.skip("no control group here has a block-I/O cap of version 1")
-    device = tmp_path.stat().st_dev
-    group = above / f"benchlib-test-{os.getpid()}"
-    group.mkdir()
-    try:
-        try:
-            cap = f"{os.major(device)}:{os.minor(device)} 1"
-            write_kernel_file(group / "blkio.throttle.write_iops_device", cap)
-        except OSError as reason:
-            pytest.skip(f"no cap on the disk of {tmp_path}: {reason}")
-        writers = [
-            subprocess.Popen(
-                ["sh", "-c", f"echo $$ > {group}/cgroup.procs; "
-                 f"exec dd if=/dev/zero of={tmp_path}/{n} bs=64k count=1000 oflag=direct status=none"]
-            )
-            for n in range(9)
-        ]  # fmt: skip
-        for _ in ticks(60):
-            if len((group / "cgroup.procs").read_text().split()) == 9:
-                break
-        assert [writer.poll() for writer in writers] == [None] * 9
-    finally:
-        Grouped(
-            folder=group
-        ).undo()  # without the caps lifted it would give up: each waits a second for its turn
-    assert [writer.wait(60) for writer in writers] == [-9] * 9
-
-
-@pytest.mark.parametrize("change", [Grouped, Made])
-@pytest.mark.parametrize(
-    "folder", ["/", "/sys/fs/cgroup", "/tmp/benchlib-x/..", "benchlib-here", "/benchlib/x"]
-)
-def test_no_note_can_have_us_remove_what_is_not_named_as_ours(
-    change: type[Grouped | Made], folder: str
+@pytest.mark.skipif(not CAPS.exists(), reason="no control groups of version 1 here")
+def test_what_waits_for_its_share_of_the_disk_dies_at_once(
+    group: Grouping, tmp_path: Path, start: Start
 ) -> None:
-    with pytest.raises(ValidationError, match="its name begins with 'benchlib-'"):
-        change(folder=Path(folder))
+    capped, device = group(CAPS.parent), tmp_path.stat().st_dev
+    try:
+        cap = f"{os.major(device)}:{os.minor(device)} 1"
+        write_kernel_file(capped / "blkio.throttle.write_iops_device", cap)
+    except OSError as reason:
+        pytest.skip(f"no cap on the disk of {tmp_path}: {reason}")
+    script = (
+        'echo $$ > $1/cgroup.procs; exec dd if=/dev/zero of="$2" bs=64k count=1000 oflag=direct status=none'
+    )
+    writers = [start("sh", "-c", script, "sh", capped, tmp_path / str(n)) for n in range(9)]
+    assert eventually(lambda: len((capped / "cgroup.procs").read_text().split()) == 9)
+    assert [writer.poll() for writer in writers] == [None] * 9
+    # without the caps lifted it would give up: each waits a second for its turn
+    Grouped(folder=capped).undo()
+    assert [writer.wait(60) for writer in writers] == [-9] * 9
 
 
 # --- folders ------------------------------------------------------------------------
@@ -270,35 +219,26 @@ def made(tmp_path: Path) -> Made:
     return change
 
 
-def test_a_folder_of_ours_goes_with_all_in_it(made: Made, tmp_path: Path) -> None:
+def test_a_folder_of_ours_goes_with_all_in_it_and_no_link_is_followed(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"cannot make the folder .*benchlib-x \(File exists\)"):
+        made.make()  # it is never taken over
     outside = tmp_path / "somebody's"
     outside.mkdir()
     (outside / "file").touch()
     (made.folder / "data" / "deep").mkdir(parents=True)
     (made.folder / "data" / "deep" / "file").touch()
-    (made.folder / "data" / "link").symlink_to(outside)
-    (made.folder / "link").symlink_to(outside)
+    for link in ("link", "data/link"):
+        (made.folder / link).symlink_to(outside)
     for _ in range(2):
         made.undo()
         assert not made.folder.exists()
+    made.folder.symlink_to(outside)
+    made.undo()
     assert (outside / "file").exists()
 
 
-def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "file").touch()
-    (tmp_path / "benchlib-x").symlink_to(tmp_path / "real")
-    Made(folder=tmp_path / "benchlib-x").undo()
-    assert (tmp_path / "real" / "file").exists()
-
-
-def test_a_folder_that_is_there_already_is_never_taken_over(made: Made) -> None:
-    with pytest.raises(StudyError, match=r"cannot make the folder .*benchlib-x \(File exists\)"):
-        made.make()
-
-
 @root
-def test_a_folder_with_a_mount_in_it_is_not_removed(made: Made, mount: Callable[..., Path]) -> None:
+def test_a_folder_with_a_mount_in_it_is_not_removed(made: Made, mount: Mount) -> None:
     target = mount(made.folder / "m")
     (target / "precious").touch()
     with pytest.raises(StudyError, match=f"a file system is mounted on {target}"):

@@ -1,79 +1,129 @@
-"""The command that undoes what a crash left, as its callers meet it."""
+"""What is left of a run is stopped, undone and removed in an order that harms nobody."""
 
+import contextlib
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
+import psutil
 import pytest
+from host_parts import Kernel, Mount, Recover, Start
+from needs import root
 
-from benchlib.cli import main
-from benchlib.host.changes import Made, Written
+from benchlib.host.changes import Made, Mounted, Written
 from benchlib.host.journal import Journal
-
-
-class Outcome(NamedTuple):
-    status: str | int | None
-    out: str
-    err: str
-
-
-@pytest.fixture
-def recover(capsys: pytest.CaptureFixture[str], scratch: Path) -> Callable[[], Outcome]:
-    def call() -> Outcome:
-        status: str | int | None = 0
-        try:
-            main(["recover"])
-        except SystemExit as reason:
-            status = reason.code
-        return Outcome(status, *capsys.readouterr())
-
-    return call
+from benchlib.host.sweep import processes_of, remove_shared_memory
+from benchlib.server.cluster import Cluster
 
 
 @pytest.fixture
 def crashed(scratch: Path) -> Journal:
     """The journal of a run that ended without a word."""
-    (scratch / "run-gone").mkdir(mode=0o700)
+    (scratch / "run-gone" / "c000" / "data").mkdir(parents=True)
+    (scratch / "run-gone").chmod(0o700)
+    (scratch / "run-gone" / "c000" / "data" / "file").write_text("ours")
     return Journal(scratch / "run-gone" / "journal")
 
 
 def test_each_run_has_a_line_that_says_what_was_undone(
-    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, tmp_path: Path, kernel_root: Path
+    recover: Recover, crashed: Journal, tmp_path: Path, kernel: Kernel, start: Start
 ) -> None:
-    tunable = kernel_root / "proc/sys/vm/swappiness"
-    tunable.parent.mkdir(parents=True)
-    tunable.write_text("7")
-    chapter = crashed.chapter()
-    chapter.note(Written(path=tunable, former="60", value="7"))
-    made = Made(folder=tmp_path / "benchlib-x")
-    chapter.note(made)
+    file, made = kernel("swappiness"), Made(folder=tmp_path / "benchlib-x")
+    file.write_text("7")
+    for change in (Written(path=file, former="60", value="7"), made):
+        crashed.chapter().note(change)
     made.make()
-    (scratch / "run-older").mkdir(mode=0o711)  # as they were made formerly
-    assert recover() == Outcome(
-        0,
-        f"run-gone: undid the {tunable} set to 7, before 60; undid the folder {made.folder}; removed its folder\n"
-        "run-older: removed its folder\n",
-        "",
-    )
-    assert tunable.read_text() == "60"
-    assert not made.folder.exists()
-    assert list(scratch.iterdir()) == []
+    (made.folder / "data").mkdir()
+    here, neighbour = start("sleep", "99", cwd=made.folder / "data"), start("sleep", "99", cwd=tmp_path)
+    run = crashed.path.parent
+    run.with_name("run-older").mkdir(mode=0o711)  # as they were made formerly
+    assert [process.pid for process in processes_of(run, made.folder)] == [here.pid]
+    done = f"stopped 1 process(es); undid the {file} set to 7, before 60; undid the folder {made.folder}"
+    lines = f"run-gone: {done}; removed its folder\nrun-older: removed its folder\n"
+    assert recover() == (0, lines, "")
+    assert file.read_text() == "60"
+    assert (here.wait(1), neighbour.poll()) == (-9, None)
+    assert [*run.parent.iterdir(), *tmp_path.glob("benchlib-*")] == []
 
 
-def test_what_resists_is_named_and_is_undone_when_it_no_longer_does(
-    recover: Callable[[], Outcome], crashed: Journal, scratch: Path, kernel_root: Path
-) -> None:
-    tunable = kernel_root / "proc/sys/vm/swappiness"
-    tunable.mkdir(parents=True)  # no file, so it cannot be written
-    crashed.chapter().note(Written(path=tunable, former="60", value="7"))
-    outcome = recover()
-    assert outcome.status == 1
-    first, last = outcome.err.splitlines()
-    assert first.startswith(f"run-gone: resists: {tunable} set to 7, before 60: ")
-    assert last.startswith("benchlib: something resists: undo it by hand and remove ")
-    assert str(crashed.path.parent) in last
-    assert outcome.out == "run-gone: nothing could be undone\n"
-    assert crashed.path.exists()
-    tunable.rmdir()
-    assert recover().status == 0
-    assert list(scratch.iterdir()) == []
+def test_what_resists_is_named_and_tried_again(recover: Recover, crashed: Journal, kernel: Kernel) -> None:
+    file, run = kernel("swappiness"), crashed.path.parent
+    crashed.chapter().note(Written(path=file, former="60", value="7"))
+    with crashed.path.open("a") as text:
+        text.write("garbage\n")
+    file.unlink()
+    file.mkdir()  # no file, so it cannot be written
+    status, out, err = recover()
+    assert (status, out) == (1, "run-gone: nothing could be undone\n")
+    first, second, last = err.splitlines()
+    assert first.startswith(f"run-gone: resists: {file} set to 7, before 60: ")
+    assert second.endswith("cannot be read, undo it by hand: garbage")
+    assert last.startswith(f"benchlib: something resists: undo it by hand and remove {run}")
+    file.rmdir()
+    assert recover().status == 1
+    assert crashed.path.exists(), "it stays for a person"
+    crashed.path.unlink()
+    assert recover() == (0, "run-gone: removed its folder\n", "")
+
+
+@root
+def test_nothing_is_removed_through_a_mount(recover: Recover, crashed: Journal, mount: Mount) -> None:
+    mounted = mount(crashed.path.parent / "c000" / "m")
+    (mounted / "precious").touch()
+    status, _, err = recover()
+    assert (status, f"a file system is mounted on {mounted}" in err) == (1, True)
+    assert (mounted / "precious").exists()
+    crashed.chapter().note(Mounted(target=mounted))
+    assert recover().status == 0, "what is noted is undone first"
+    assert not crashed.path.parent.exists()
+
+
+# --- what a server that was killed with -9 leaves in shared memory ------------------
+
+
+def of_cluster(cluster: Cluster) -> tuple[list[psutil.Process], set[str]]:
+    """A server's processes, its System V segment, and the POSIX segments that they have in their memory now."""
+    server, maps = psutil.Process(cluster.pid), ""
+    processes = [server, *server.children(recursive=True)]
+    for process in processes:
+        with contextlib.suppress(OSError):  # a worker that has ended meanwhile
+            maps += Path(f"/proc/{process.pid}/maps").read_text()
+    named = (cluster.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+    return processes, {named, *re.findall(r"/dev/shm/(PostgreSQL\.\d+)", maps)}
+
+
+def segments() -> set[str]:
+    """Those of the whole machine."""
+    rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    return {*(row.split()[1] for row in rows), *(path.name for path in Path("/dev/shm").iterdir())}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="such segments are looked for on Linux")
+@pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.long), "18"])
+def test_the_memory_of_killed_servers_alone_goes(version: str, new_cluster: Callable[[str], Cluster]) -> None:
+    doomed, living = new_cluster(version), new_cluster(version)
+    for cluster in (doomed, living):
+        cluster.configure({"autovacuum": False})
+        cluster.start()
+    (processes, left), (_, used) = of_cluster(doomed), of_cluster(living)
+    assert len(left) > 1
+    # one after the other, so that none tidies up after another's death
+    for order in (psutil.Process.suspend, psutil.Process.kill):
+        for process in processes:
+            order(process)
+    assert all(process.wait(60) in (-9, None) for process in processes)
+    assert left <= segments(), "nobody else removes them"
+    for cluster in (doomed, living):
+        remove_shared_memory(cluster.folder)
+    assert not left & segments()
+    assert used <= segments()
+    assert living.query("SELECT 1 AS one", dbname="postgres") == [{"one": 1}]
+
+
+@pytest.mark.parametrize("files", [{}, {"postmaster.opts": '/nowhere/postgres "-D"', "PG_VERSION": "18"}])
+def test_a_data_directory_that_is_not_whole_is_passed_over(files: dict[str, str], tmp_path: Path) -> None:
+    for name, content in {"postmaster.pid": "1\n", **files}.items():
+        (tmp_path / name).write_text(content)
+    remove_shared_memory(tmp_path)
+    remove_shared_memory(tmp_path / "never")

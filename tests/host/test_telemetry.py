@@ -1,4 +1,4 @@
-"""From readings to figures, by hand-made readings whose figures can be told by heart."""
+"""From readings to figures, by hand-made readings whose figures can be told by heart, and a second that iostat saw too."""
 
 import copy
 from typing import Any
@@ -10,24 +10,24 @@ from benchlib.host.telemetry import DEVICE, HOST, sessions, telemetry, thinned, 
 
 # in two seconds: reads, merged, sectors, ms; writes; in flight, busy, queue; discards; flushes
 DEVICE_AFTER = [200, 9, 4096, 100, 400, 9, 8192, 800, 5, 1000, 3000, 10, 9, 2048, 30, 60, 90]
-FIGURES = {
-    "r_iops": 100.0, "r_mib_s": 1.0, "r_await_ms": 0.5, "w_iops": 200.0, "w_mib_s": 2.0, "w_await_ms": 2.0,
-    "f_iops": 30.0, "aqu_sz": 1.5,
+FIGURES = dict(zip(DEVICE, (100.0, 1.0, 0.5, 200.0, 2.0, 2.0, 30.0, 1.5), strict=True))
+
+
+REST = {
+    "cpu": [0] * 8, "context_switches": 0, "dirty_kib": 1024, "pressure": {"io": {"some": 0, "full": 0}},
+    "devices": {"sda": [0] * 17}, "server_ticks": {"17": 100}, "network_bytes": 0,
+}  # fmt: skip
+AFTER = {
+    "cpu": [90, 10, 50, 140, 60, 4, 6, 40],  # user, nice, system, idle, iowait, irq, softirq, steal: 400 ticks
+    "context_switches": 8000, "dirty_kib": 3072, "pressure": {"io": {"some": 500_000, "full": 200_000}},
+    "devices": {"sda": DEVICE_AFTER},
+    "server_ticks": {"17": 300, "18": 20},  # a server that was not there before counts from its start on
+    "network_bytes": 3 << 20,
 }  # fmt: skip
 
 
 def reading(at_s: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "at_s": at_s,
-        "cpu": [0] * 8,
-        "context_switches": 0,
-        "dirty_kib": 1024,
-        "pressure": {"io": {"some": 0, "full": 0}},
-        "devices": {"sda": [0] * 17},
-        "server_ticks": {"17": 100},
-        "network_bytes": 0,
-        **changes,
-    }
+    return {"at_s": at_s, **copy.deepcopy(REST), **changes}
 
 
 def raw(*readings: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -36,18 +36,7 @@ def raw(*readings: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def trial() -> dict[str, Any]:
-    after = reading(
-        2.0,
-        # user, nice, system, idle, iowait, irq, softirq, steal: 400 ticks
-        cpu=[90, 10, 50, 140, 60, 4, 6, 40],
-        context_switches=8000,
-        dirty_kib=3072,
-        pressure={"io": {"some": 500_000, "full": 200_000}},
-        devices={"sda": DEVICE_AFTER},
-        server_ticks={"17": 300, "18": 20},  # a server that was not there before counts from its start on
-        network_bytes=3 << 20,
-    )
-    return raw(reading(0.0), after)
+    return raw(reading(0.0), reading(2.0, **copy.deepcopy(AFTER)))
 
 
 def test_the_host_and_a_device(trial: dict[str, Any]) -> None:
@@ -57,23 +46,33 @@ def test_the_host_and_a_device(trial: dict[str, Any]) -> None:
     assert frame.to_dict("records") == [{"at_s": 2.0, **host, **FIGURES}]
 
 
-def test_a_device_at_rest_has_no_waiting_time(trial: dict[str, Any]) -> None:
-    trial["readings"][1]["devices"]["sda"] = [0] * 17
+def test_a_device_is_seen_as_iostat_sees_it() -> None:
+    """A second of a disk's counters, and what iostat 12.6 told of just about the same second."""
+    before = [52427, 5597, 2503152, 19410, 330810, 212552, 34460950, 280988, 1, 22300, 316752]
+    after = [54168, 5606, 2537344, 19849, 332231, 212598, 34506683, 281175, 0, 22336, 317404]
+    unseen = [83713, 46, 16660056, 14033]
+    first = reading(0.0202, devices={"vda": [*before, *unseen, 37249, 2319]})
+    last = reading(1.0193, devices={"vda": [*after, *unseen, 37709, 2344]})
+    iostat = (1744, 17144 / 1024, 0.25, 1429, 23002.5 / 1024, 0.13, 464, 0.65)
+    assert telemetry(raw(first, last))[[*DEVICE]].iloc[0].tolist() == pytest.approx(iostat, rel=0.013)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "null"),
+    [
+        (slice(0, 17), [0] * 17, {"r_await_ms", "w_await_ms"}),  # it rests
+        (slice(0, 11), DEVICE_AFTER[:11], {"f_iops"}),  # an older kernel
+        (None, DEVICE_AFTER, {*DEVICE}),  # it was added meanwhile
+    ],
+)
+def test_what_a_device_does_not_tell_is_null(
+    before: slice | None, after: list[int], null: set[str], trial: dict[str, Any]
+) -> None:
+    first, last = trial["readings"]
+    first["devices"] = {"sda": first["devices"]["sda"][before]} if before else {}
+    last["devices"]["sda"] = after
     row = telemetry(trial).iloc[0]
-    assert row["r_iops"] == row["w_iops"] == 0
-    assert row[["r_await_ms", "w_await_ms"]].isna().all()
-
-
-def test_what_older_kernels_do_not_count_of_a_device_is_null(trial: dict[str, Any]) -> None:
-    for each in trial["readings"]:
-        each["devices"]["sda"] = each["devices"]["sda"][:11]
-    row = telemetry(trial).iloc[0]
-    assert {name for name in DEVICE if pd.isna(row[name])} == {"f_iops"}
-
-
-def test_a_device_that_was_added_meanwhile_tells_nothing_yet(trial: dict[str, Any]) -> None:
-    del trial["readings"][0]["devices"]["sda"]
-    assert telemetry(trial)[list(DEVICE)].isna().all(axis=None)
+    assert {name for name in DEVICE if pd.isna(row[name])} == null
 
 
 def test_a_counter_that_went_back_gives_null_and_nothing_else(trial: dict[str, Any]) -> None:
@@ -81,47 +80,38 @@ def test_a_counter_that_went_back_gives_null_and_nothing_else(trial: dict[str, A
     first["devices"]["sda"][3] = 4_294_967_295  # ms spent reading, of 32 bits
     first["context_switches"] = 10_000
     row = telemetry(trial).iloc[0]
-    assert row[["r_await_ms", "context_switches_per_s"]].isna().all()
+    assert set(row.index[row.isna()]) == {"r_await_ms", "context_switches_per_s"}
     assert (row["r_iops"], row["cpu_user_percent"]) == (100, 25)
     assert transaction_costs(trial, 100)["context_switches_per_transaction"] is None
 
 
-def test_without_anything_all_is_null() -> None:
+@pytest.mark.parametrize("devices", [{"sda": None}, {}])
+def test_without_anything_all_is_null(devices: dict[str, None]) -> None:
     counters = {"cpu": None, "context_switches": None, "dirty_kib": None, "pressure": {"io": {}}}
-    nothing = {**counters, "devices": {"sda": None}, "server_ticks": {}}
+    nothing = {**counters, "devices": devices, "server_ticks": {}}
     bare = raw(reading(0.0, **nothing), reading(2.0, **nothing), waits=None)
     for each in bare["readings"]:
         del each["network_bytes"]  # as earlier versions kept it
     assert telemetry(bare)[[*HOST, *DEVICE]].isna().all(axis=None)
     assert sessions(bare) == {}
     assert set(transaction_costs(bare, 100).values()) == {None}
-    for each in bare["readings"]:
-        each["devices"] = {}
-    assert telemetry(bare)[list(DEVICE)].isna().all(axis=None)
-    assert transaction_costs(bare, 100)["read_kib_per_transaction"] is None
 
 
-def test_the_last_reading_takes_in_an_interval_that_is_too_short(trial: dict[str, Any]) -> None:
-    last = copy.deepcopy(trial["readings"][1])
-    last["at_s"] = 2.5
-    trial["readings"].append(last)
-    assert telemetry(trial)["at_s"].tolist() == [2.5]
-    last["at_s"] = 3.5
-    assert telemetry(trial)["at_s"].tolist() == [2.0, 3.5]
+@pytest.mark.parametrize(("last", "ends"), [(2.5, [2.5]), (3.5, [2.0, 3.5])])
+def test_too_short_an_interval_goes_into_the_last(
+    last: float, ends: list[float], trial: dict[str, Any]
+) -> None:
+    trial["readings"].append({**trial["readings"][1], "at_s": last})
+    assert telemetry(trial)["at_s"].tolist() == ends
 
 
 def test_what_a_transaction_cost(trial: dict[str, Any]) -> None:
-    costs = transaction_costs(trial, 1000)
-    assert costs == pytest.approx(
-        {
-            "server_cpu_ms_per_transaction": 2.2,
-            "pooler_cpu_ms_per_transaction": None,
-            "context_switches_per_transaction": 8,
-            "read_kib_per_transaction": 2.048,
-            "written_kib_per_transaction": 4.096,
-            "flushes_per_transaction": 0.06,
-        }
-    )
+    costs = {
+        "server_cpu_ms": 2.2, "pooler_cpu_ms": None, "context_switches": 8,
+        "read_kib": 2.048, "written_kib": 4.096, "flushes": 0.06,
+    }  # fmt: skip
+    expected = {f"{name}_per_transaction": cost for name, cost in costs.items()}
+    assert transaction_costs(trial, 1000) == pytest.approx(expected)
     assert set(transaction_costs(trial, 0).values()) == set(transaction_costs(trial, None).values()) == {None}
     for ticks, each in zip((100, 150), trial["readings"], strict=True):
         each["pooler_ticks"] = {"9": ticks}
@@ -143,17 +133,14 @@ def test_traffic_is_of_all_devices_together(trial: dict[str, Any]) -> None:
 
 
 def test_waits_and_their_sums_by_the_second() -> None:
-    samples = [
-        {"at_s": 0.1, "sessions": [["LWLock", "WALWrite", 3], [None, None, 1]]},
-        {"at_s": 0.2, "sessions": [["LWLock", "WALWrite", 1]]},
-        {"at_s": 0.3, "sessions": []},
-        {"at_s": 1.4, "sessions": [[None, None, 4]]},
-    ]
+    write = ["LWLock", "WALWrite"]
+    seen = [(0.1, [[*write, 3], [None, None, 1]]), (0.2, [[*write, 1]]), (0.3, []), (1.4, [[None, None, 4]])]
+    samples = [{"at_s": at_s, "sessions": of} for at_s, of in seen]
     sampled = raw(reading(0.0), reading(2.0), waits=samples)
     assert sessions(sampled) == {1: {"LWLock: WALWrite": 4 / 3, "CPU": 1 / 3}, 2: {"CPU": 4.0}}
     thin = thinned(sampled)
     assert thin["waits"] == [
-        {"at_s": 1, "samples": 3, "sessions": [["LWLock", "WALWrite", 4], [None, None, 1]]},
+        {"at_s": 1, "samples": 3, "sessions": [[*write, 4], [None, None, 1]]},
         {"at_s": 2, "samples": 1, "sessions": [[None, None, 4]]},
     ]
     assert thinned(thin) == thin

@@ -8,15 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError, ParseError, StudyError
 from benchlib.load import parse
-from benchlib.load.latency import SCHEMA, Latency, keep_log, read_latency, thin_log
+from benchlib.load.latency import QUANTILES, SCHEMA, Latency, keep_log, read_latency, thin_log
 from benchlib.load.parse import parse_file, parse_text, transaction_log
 from benchlib.load.parse.transaction_log import WORDS
 
+Files = Callable[..., list[Path]]
 START = 1795178550
 PLAIN = ["pgbench", "-l", "-T", "5", "bench"]
 OPTIONS = {
@@ -35,13 +36,13 @@ def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Callable[..., list[Path]]:
+def files(tmp_path: Path) -> Files:
     """Writes the log files of a run."""
 
-    def write(*texts: str | bytes) -> list[Path]:
+    def write(*texts: str) -> list[Path]:
         paths = [tmp_path / f"log.4711{f'.{n}' if n else ''}" for n in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
-            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+            path.write_text(text)
         return paths
 
     return write
@@ -58,63 +59,52 @@ def kept(parts: Sequence[Path], argv: list[str]) -> Latency:
     return whole
 
 
-LATENCIES = st.one_of(
-    st.integers(20, 3000), st.integers(0, 10**6), st.integers(0, 10**10), st.sampled_from(WORDS)
-)
+Rows = list[list[str]]
+Logs = tuple[list[str], list[Rows]]
 FIGURE = st.integers(0, 10**6)
+LATENCY = st.integers(20, 3000) | FIGURE | st.integers(0, 10**10) | st.sampled_from(WORDS)
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[list[str], list[list[list[str]]]]:
+def logs(draw: st.DrawFn) -> Logs:
     """The command line and the rows of each thread's log."""
     option = draw(st.sampled_from([*OPTIONS]))
-    extra = {"plain": 0, "rate and retries": 2}.get(option, 1)
-    threads = []
-    for client in range(draw(st.integers(1, 3))):
-        latencies = draw(st.lists(LATENCIES, max_size=40))
-        times = [START * 10**6 + each for each in draw(st.lists(st.integers(0, 9 * 10**6), min_size=40))]
-        threads.append(
-            [
-                [str(client), str(n), str(latency), str(n % 2), str(time // 10**6), str(time % 10**6)]
-                + [str(draw(FIGURE)) for _ in range(extra)]
-                for n, (latency, time) in enumerate(zip(latencies, times, strict=False))
-            ]
-        )
+    extra = [FIGURE] * {"plain": 0, "rate and retries": 2}.get(option, 1)
+    row = st.tuples(LATENCY, st.integers(START, START + 9), st.integers(0, 999_999), *extra)
+    threads = [
+        [
+            [*map(str, (client, n, latency, n % 2, *rest))]
+            for n, (latency, *rest) in enumerate(draw(st.lists(row, max_size=40)))
+        ]
+        for client in range(draw(st.integers(1, 3)))
+    ]
     return OPTIONS[option], threads
 
 
-def text_of(rows: list[list[str]]) -> str:
+def text_of(rows: Rows) -> str:
     return "".join(f"{' '.join(row)}\n" for row in rows)
 
 
 def quantiles(microseconds: Sequence[int]) -> dict[str, float | None]:
-    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-    if not microseconds:
-        return dict.fromkeys(shares)
-    return {
-        name: pytest.approx(float(np.quantile(np.array(microseconds) / 1000, q)))
-        for name, q in shares.items()
-    }
+    values = [
+        np.quantile(microseconds, share) / 1000 if microseconds else None for share in QUANTILES.values()
+    ]
+    return dict(zip(QUANTILES, map(pytest.approx, values), strict=True))
 
 
 @few
+@example(log=(PLAIN, [[], []]))
 @given(log=logs())
-def test_figures_are_those_that_numpy_computes_of_all_values(
-    files: Callable[..., list[Path]], log: tuple[list[str], list[list[list[str]]]]
-) -> None:
+def test_figures_are_those_that_numpy_computes_of_all_values(files: Files, log: Logs) -> None:
     argv, threads = log
     rows = [row for thread in threads for row in thread]
     done = [row for row in rows if row[2].isdecimal()]
-    latency = kept(files(*map(text_of, threads)), argv)
-    assert latency.quantiles_ms == quantiles([int(row[2]) for row in done])
-    assert latency.transactions == len(done)
-    text = "".join(map(text_of, threads))
-    if not text:
+    truth = quantiles([int(row[2]) for row in done])
+    assert kept(files(*map(text_of, threads)), argv) == Latency(truth, len(done))
+    if not rows:
         return
-    report = parse_text(text, kind="transaction_log", argv=argv)
-    assert quantiles([int(row[2]) for row in done]) == {
-        name: report["latency_ms"][name] for name in latency.quantiles_ms
-    }
+    report = parse_text(text_of(rows), kind="transaction_log", argv=argv)
+    assert truth == {name: report["latency_ms"][name] for name in truth}
     assert report["skipped_transactions"] == sum(row[2] == "skipped" for row in rows)
     assert report["failed_transactions"] == len(rows) - len(done) - report["skipped_transactions"]
     for script in report["scripts"]:
@@ -128,9 +118,7 @@ def test_figures_are_those_that_numpy_computes_of_all_values(
 
 @few
 @given(log=logs(), data=st.data())
-def test_a_file_cut_anywhere_loses_at_most_one_line(
-    files: Callable[..., list[Path]], log: tuple[list[str], list[list[list[str]]]], data: st.DataObject
-) -> None:
+def test_a_file_cut_anywhere_loses_at_most_one_line(files: Files, log: Logs, data: st.DataObject) -> None:
     argv, threads = log
     texts = [text_of(rows) for rows in threads]
     texts[0] = texts[0][: data.draw(st.integers(0, len(texts[0])))]
@@ -139,76 +127,46 @@ def test_a_file_cut_anywhere_loses_at_most_one_line(
     assert len(table) == sum(text.count("\n") for text in texts)
 
 
-def test_a_large_log_is_recognised_and_read_without_reading_it_as_text(
-    files: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_log_is_read_without_reading_it_as_text(files: Files, monkeypatch) -> None:
     monkeypatch.setattr(parse, "_ENOUGH", 500)
     path = files(GOOD)[0]
-    report = parse_file(path)
-    assert report == parse_text(GOOD)
+    assert parse_file(path) == parse_text(GOOD)
     path.write_text(GOOD[: len(GOOD) // 2] + "0 5" + GOOD[len(GOOD) // 2 :] + "1 1")
     damaged = parse_file(path)
     assert (damaged["complete"], damaged["torn_lines"]) == (False, 2)
-    path.write_text(GOOD * 2)
-    with pytest.raises(ParseError, match="twice: several runs"):
-        parse_file(path)
-    path.write_text("no log at all\n" * 1000)
-    with pytest.raises(ParseError, match="no line of a known kind"):
-        parse_file(path)
+    for text, words in ((GOOD * 2, "twice: several runs"), ("no log\n" * 1000, "no line of a known kind")):
+        path.write_text(text)
+        with pytest.raises(ParseError, match=words):
+            parse_file(path)
 
 
-def test_every_column_is_kept(files: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_every_column_is_kept(files: Files, tmp_path: Path) -> None:
     parts = files(f"0 1 1202 0 {START} 782553 78 0\n", f"1 7 deadlock 3 {START + 1} 5 43 2\n")
     keep_log(parts, tmp_path / "kept", OPTIONS["rate and retries"])
     table = pq.read_table(tmp_path / "kept")
     assert table.schema.equals(SCHEMA)
-    assert table.to_pylist() == [
-        dict(zip(SCHEMA.names, row, strict=True))
-        for row in (
-            (START * 10**6 + 782553, 1202, 78, 0, 1, 0, 0, "ok"),
-            ((START + 1) * 10**6 + 5, None, 43, 1, 7, 3, 2, "deadlock"),
-        )
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        (START * 10**6 + 782553, 1202, 78, 0, 1, 0, 0, "ok"),
+        ((START + 1) * 10**6 + 5, None, 43, 1, 7, 3, 2, "deadlock"),
     ]
 
 
-def test_what_was_not_asked_for_is_null(files: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_what_was_not_asked_for_is_null(files: Files, tmp_path: Path) -> None:
     kept(files(f"0 1 1202 0 {START} 782553\r\n"), PLAIN)
     row = pq.read_table(tmp_path / "transactions.parquet").to_pylist()[0]
     assert (row["schedule_lag_us"], row["retries"], row["latency_us"]) == (None, None, 1202)
 
 
-def test_threads_that_logged_nothing_have_no_figures(files: Callable[..., list[Path]]) -> None:
-    latency = kept(files("", ""), PLAIN)
-    assert (latency.quantiles_ms["p50"], latency.transactions) == (None, 0)
-
-
 GOOD = "".join(f"0 {n} {1000 + n} 0 {START + n} 475654\n" for n in range(100))
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        (f"0 50 12x4 0 {START} 475654", "12x4"),
-        (f"0 50 -12 0 {START} 475654", "-12"),
-        (f"0 50 1200 0 {START} 475654 17", "475654 17"),
-        ("0 50 12", "0 50 12"),
-        ("", '""'),
-        (f'0 "50" 1200 0 {START} 475654', '"50"'),
-        ("\x00" * 300, "\x00"),
-        (f"0 50 dead 0 {START} 475654", "dead"),
-        (f"0 50 120 skipped {START} 475654", "skipped"),
-        (f"0 skipped skipped 0 {START} 475654", "skipped"),
-        ("0 50 1200 0 1795\N{BULLET}", "1795"),
-    ],
-)
-def test_garbage_in_the_middle_names_file_and_line(
-    files: Callable[..., list[Path]], tmp_path: Path, line: str, named: str
-) -> None:
-    parts = files(GOOD, f"{GOOD}{line}\n{GOOD}")
-    with pytest.raises(ParseError, match=r"log\.4711\.1, line 101: ") as refused:
-        keep_log(parts, tmp_path / "kept", PLAIN)
-    assert named in str(refused.value)
-    assert not (tmp_path / "kept").exists()
+SEVEN = GOOD.replace("\n", " 1\n")
+GARBAGE = {
+    f"0 50 12x4 0 {START} 475654": "12x4", f"0 50 -12 0 {START} 475654": "-12", "0 50 12": "0 50 12", "": '""',
+    f"0 50 1200 0 {START} 475654 17": "475654 17", f'0 "50" 1200 0 {START} 475654': '"50"', "\x00" * 300: "\x00",
+    f"0 50 dead 0 {START} 475654": "dead", f"0 50 120 skipped {START} 475654": "skipped",
+    f"0 skipped skipped 0 {START} 475654": "skipped", "0 50 1200 0 1795\N{BULLET}": "1795",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -217,42 +175,40 @@ def test_garbage_in_the_middle_names_file_and_line(
         ([], PLAIN, "no transaction log: pgbench writes one with --log"),
         ([f"{START} 1824 1610977 2490387597 214 6780\n"], PLAIN, "is no line of this log"),
         ([GOOD], OPTIONS["rate"], "6 columns, but the command line asks for 7"),
-        ([GOOD.replace("\n", " 1\n")], [], "only the command line can tell"),
+        ([SEVEN], [], "only the command line can tell"),
         (["tps = 12\n"], PLAIN, 'line 1: "tps = 12" is no line of this log'),
-        ([GOOD, GOOD.replace("\n", " 1\n")], PLAIN, r"log\.4711\.1, line 1: "),
+        ([GOOD, SEVEN], PLAIN, r"log\.4711\.1, line 1: "),
         ([GOOD + "\0" * 9], PLAIN, "does not end as a transaction log does"),
         ([GOOD + f"0 1 {'9' * 25} 0 {START} 1\n"], PLAIN, "64 bits"),
+        *(([GOOD, f"{GOOD}{line}\n{GOOD}"], PLAIN, rf"log\.4711\.1, line 101: .*{named}") for line, named in GARBAGE.items()),
     ],
-)
-def test_what_is_no_log_of_one_run_is_refused(
-    files: Callable[..., list[Path]], tmp_path: Path, texts: list[str], argv: list[str], words: str
-) -> None:
+)  # fmt: skip
+def test_no_log_of_one_run_is_refused(files: Files, tmp_path: Path, texts, argv, words: str) -> None:
     with pytest.raises(InputError, match=words):
         keep_log(files(*texts), tmp_path / "kept", argv)
+    assert not (tmp_path / "kept").exists()
 
 
-def test_a_thinned_log_of_many_short_transactions_is_read(
-    files: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thinned_log_of_many_short_transactions_is_read(files: Files, monkeypatch) -> None:
     monkeypatch.setattr(transaction_log, "_SPAN", 8 << 20)
     lines = "".join(f"0 {n} {60 + n % 7} 0 {START + n // 60_000} {n % 60_000}\n" for n in range(240_000))
     assert kept(files(lines), PLAIN).quantiles_ms["p50"] == 0.063
 
 
-def test_times_far_apart_are_not_of_one_trial(files: Callable[..., list[Path]]) -> None:
+def test_times_far_apart_are_not_of_one_trial(files: Files) -> None:
     with pytest.raises(ParseError, match="not of one trial"):
         kept(files(GOOD + "0 1 12 0 100000000 1\n"), PLAIN)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which this system lacks")
-def test_a_full_disk_is_one_line_and_leaves_nothing(files: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing(files: Files, tmp_path: Path) -> None:
     (tmp_path / "kept").symlink_to("/dev/full")
     with pytest.raises(StudyError, match="free some space"):
         keep_log(files(GOOD), tmp_path / "kept", PLAIN)
     assert not (tmp_path / "kept").is_symlink()
 
 
-def test_a_damaged_file_is_refused_or_read_rightly(files: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_or_read_rightly(files: Files, tmp_path: Path) -> None:
     path = tmp_path / "transactions.parquet"
     truth = kept(files(GOOD), PLAIN)
     whole = path.read_bytes()

@@ -1,6 +1,8 @@
 """One load from several generators: its parts make the whole again."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,54 +18,46 @@ from benchlib.plan.model import Load
 
 
 @given(st.integers(1, 99), st.integers(1, 99), st.integers(1, 6), st.integers(1, 2**31 - 1))
-def test_the_parts_have_all_clients_and_the_whole_rate_and_seeds_of_their_own(
-    clients: int, threads: int, hosts: int, seed: int
-) -> None:
+def test_parts_make_the_whole(clients: int, threads: int, hosts: int, seed: int) -> None:
     names = tuple(f"g{n}" for n in range(hosts))
     load = Load(clients=clients, threads=threads, rate=900.0, generators=names)
-    parts = [part for part, _ in split(load, seed).values()]
+    parts, seeds = zip(*split(load, seed).values(), strict=True)
     assert sum(part.clients for part in parts) == clients
     assert max(part.clients for part in parts) - min(part.clients for part in parts) <= 1
     assert sum(float(part.rate or 0) for part in parts) == pytest.approx(900)
     assert all(1 <= part.threads <= part.clients for part in parts)
     conditions = Pgbench(Path("pgbench")).conditions(load, load_workload("insert"), 1)
     assert conditions["threads"] == sum(part.threads for part in parts)
-    seeds = [own for _, own in split(load, seed).values()]
     assert len(set(seeds)) == len(parts)
     assert all(1 <= own < 2**31 for own in seeds)
 
 
-def report(tps: float, clients: int) -> dict:
-    return read("pgbench", "\n".join(pgbench_output(tps=tps, clients=clients)))
+def report(tps: float, shift_s: float = 0, **speeds: Sequence[float | None]) -> dict[str, Any]:
+    """What one of the generators reports, its readings so much later and of those speeds."""
+    whole = read("pgbench", "\n".join(pgbench_output(tps=tps)))
+    rows = zip(whole["progress"], speeds.get("readings", [tps] * 3), strict=True)
+    progress = [{**row, "elapsed_s": row["elapsed_s"] + shift_s, "tps": speed} for row, speed in rows]
+    return {**whole, "progress": progress}
 
 
 def test_counts_and_speeds_are_sums_and_latencies_are_those_of_all_transactions() -> None:
-    parts = [report(600, 4), report(200, 4)]
+    parts = [report(600), report(200)]
     whole = merged(parts)
-    assert whole["transactions"] == 2400
-    assert whole["clients"] == 8
-    assert whole["tps"] == pytest.approx(800)
+    assert (whole["transactions"], whole["clients"], whole["tps"]) == (2400, 8, pytest.approx(800))
     assert [row["tps"] for row in whole["progress"]] == pytest.approx([800] * 3)
     values = [
-        np.array(
-            [p["latency_average_ms"] + sign * p["latency_stddev_ms"] for sign in (1, -1)]
-            * (p["transactions"] // 2)
-        )
-        for p in parts
+        part["latency_average_ms"] + sign * part["latency_stddev_ms"] for part in parts for sign in (1, -1)
     ]
-    together = np.concatenate(values)
+    together = np.repeat(values, [900, 900, 300, 300])
     assert whole["latency_average_ms"] == pytest.approx(together.mean())
     assert whole["latency_stddev_ms"] == pytest.approx(together.std())
 
 
 def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_whole_incomplete() -> None:
-    parts = [
-        {**report(600, 4), "latency_p95_ms": 3.0},
-        {**report(200, 4), "latency_p95_ms": 5.0, "complete": False},
-    ]
-    whole = merged(parts)
-    assert whole["latency_p95_ms"] is None
-    assert not whole["complete"]
+    ended = {"latency_p95_ms": 3.0, **report(600)}
+    assert merged([ended, ended])["complete"]
+    whole = merged([ended, {**ended, "complete": False}])
+    assert (whole["latency_p95_ms"], whole["complete"]) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -74,35 +68,18 @@ def test_the_overlap_is_the_part_of_the_time_in_which_all_measured(windows, shar
     assert overlap(windows) == pytest.approx(share)
 
 
-def test_readings_are_put_together_by_their_seconds() -> None:
-    early, late = report(600, 4), report(200, 4)
-    rows = [{**row, "elapsed_s": row["elapsed_s"]} for row in early["progress"]]
-    late["progress"] = [{**row, "elapsed_s": row["elapsed_s"] + 1.4} for row in late["progress"]]
-    together = merged([early, late])["progress"]
-    assert [row["elapsed_s"] for row in together] == [row["elapsed_s"] for row in rows[1:]]
-
-
-def test_a_speed_that_one_of_them_does_not_tell_is_not_told_of_all() -> None:
-    one, other = report(600, 4), report(200, 4)
-    other["progress"] = [{**row, "tps": None} for row in other["progress"][:1]] + other["progress"][1:]
-    first, second, *_ = merged([one, other])["progress"]
-    assert (first["tps"], first["latency_ms"]) == (None, None)
-    assert second["tps"] == pytest.approx(800)
+def test_readings_are_put_together_by_their_seconds_as_far_as_all_tell_them() -> None:
+    together = merged([report(600), report(200, shift_s=1.4)])["progress"]
+    assert [row["elapsed_s"] for row in together] == [2, 3]
+    first, second, _ = merged([report(600), report(200, readings=[None, 200, 200])])["progress"]
+    assert (first["tps"], first["latency_ms"], second["tps"]) == (None, None, pytest.approx(800))
 
 
 def test_the_common_rate_is_of_the_time_in_which_all_measured() -> None:
-    parts = [report(600, 4), report(200, 4)]
-    assert common_tps(parts, [0.0, 0.0]) == pytest.approx(800)
-    assert merged(parts, [5.0, 5.0])["tps"] == pytest.approx(800)
+    parts = [report(600), report(200)]
+    assert common_tps(parts, [0.0, 0.0]) == merged(parts, [5.0, 5.0])["tps"] == pytest.approx(800)
     # a server that is used up: who is alone in the first second has all of it
-    alone = {**parts[0], "transactions": 800 + 400 + 400, "tps": 1600 / 3}
-    alone["progress"] = [
-        {**row, "tps": tps} for row, tps in zip(alone["progress"], (800, 400, 400), strict=True)
-    ]
-    late = {**parts[1], "transactions": 400 + 400 + 800, "tps": 1600 / 3}
-    late["progress"] = [
-        {**row, "tps": tps} for row, tps in zip(late["progress"], (400, 400, 800), strict=True)
-    ]
+    alone, late = (report(1600 / 3, readings=speeds) for speeds in ([800, 400, 400], [400, 400, 800]))
     assert common_tps([alone, late], [0.0, 1.0]) == pytest.approx(800)
     assert merged([alone, late], [0.0, 1.0])["transactions"] == 3200
     assert common_tps(parts, [0.0, 99.0]) is None

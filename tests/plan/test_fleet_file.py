@@ -14,12 +14,10 @@ from benchlib.plan.level import first_problem
 ENCRYPTED = {"scheduler": "tls://10.0.0.1:8786", "tls": "certificates"}
 
 
-def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise() -> None:
-    fleet = Fleet.model_validate(
-        {**ENCRYPTED, "hosts": {"db1": {}, "gen1": {"roles": ["load"], "address": "10.0.0.9"}}}
-    )
-    assert fleet.with_role("server") == ["db1"]
-    assert fleet.with_role("load") == ["gen1"]
+def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise():
+    hosts = {"db1": {}, "gen1": {"roles": ["load"], "address": "10.0.0.9"}}
+    fleet = Fleet.model_validate({**ENCRYPTED, "hosts": hosts})
+    assert [fleet.with_role(role) for role in ("server", "load")] == [["db1"], ["gen1"]]
 
 
 @pytest.mark.parametrize(
@@ -38,37 +36,31 @@ def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise() -> No
         (["db1"], "valid dictionary"),
     ],
 )
-def test_what_is_no_fleet_or_one_open_to_everybody_is_refused_in_a_line(values: object, message: str) -> None:
+def test_what_is_no_fleet_or_one_open_to_everybody_is_refused_in_a_line(values, message):
     with pytest.raises(ValidationError) as caught:
         Fleet.model_validate(values)
     assert message in first_problem(caught.value)
 
 
-def test_a_cluster_without_encryption_is_one_that_the_file_calls_insecure() -> None:
+def test_a_cluster_without_encryption_is_one_that_the_file_calls_insecure():
     assert Fleet(scheduler="tcp://10.0.0.1:8786", insecure=True).tls is None
 
 
-def test_whole_groups_of_balanced_orders_go_to_a_host_as_far_as_all_get_as_many() -> None:
+def test_whole_groups_of_balanced_orders_go_to_a_host_or_blocks_in_turn_where_it_is_looked_at_early():
     assert pinned(9, 3, ["a", "b"]) == dict(enumerate("aaabbbaba", 1))
     assert pinned(12, 4, ["a", "b", "c"]) == dict(enumerate("aaaabbbbcccc", 1))
-
-
-def test_a_study_that_is_looked_at_early_is_dealt_block_by_block() -> None:
     assert pinned(9, 3, ["a", "b", "c"], looks=(3, 5, 7, 9)) == dict(enumerate("abcabcabc", 1))
 
 
 @given(st.integers(1, 60), st.integers(2, 7), st.integers(1, 9))
-def test_every_block_has_one_host_and_none_has_two_more_than_another(
-    blocks: int, levels: int, hosts: int
-) -> None:
-    names = [f"h{n}" for n in range(hosts)]
-    pins = pinned(blocks, levels, names)
+def test_every_block_has_one_host_and_none_has_two_more_than_another(blocks, levels, hosts):
+    pins = pinned(blocks, levels, [f"h{n}" for n in range(hosts)])
     assert list(pins) == list(range(1, blocks + 1))
-    counts = Counter(dict.fromkeys(names, 0) | Counter(pins.values()))
-    assert max(counts.values()) - min(counts.values()) <= 1
+    counts = Counter(pins.values())
+    assert max(counts.values()) - (min(counts.values()) if len(counts) == hosts else 0) <= 1
 
 
-def test_inside_a_group_each_level_has_each_position_once_on_its_host() -> None:
+def test_inside_a_group_each_level_has_each_position_once_on_its_host():
     pins = pinned(12, 4, ["a", "b", "c"])
     trials = randomised_blocks(list("wxyz"), 12, seed=3)
     places = Counter((pins[t.block], t.level, t.position) for t in trials)

@@ -6,40 +6,40 @@ from pydantic import ValidationError
 from benchlib.plan.level import Level, LoadPatch, is_off, resolve_memory_shares
 
 GIB = 1 << 30
+FULL = {
+    "postgres": "18",
+    "settings": {"jit": "off"},
+    "initdb": ("--wal-segsize=64",),
+    "load": {"clients": 2, "threads": 1, "rate": 10.5},
+    "workload": "insert",
+    "replication": {"replicas": 2, "quorum": "ANY 1"},
+    "storage": {"data": {"file_system": "xfs", "size": 4 << 30}, "read_iops": 500},
+    "host": {"vm.swappiness": 0},
+}
 
 
-def test_a_level_is_a_patch_over_the_base() -> None:
+def test_a_level_is_a_patch_over_the_base_setting_by_setting():
     base = Level(
         postgres="16",
         settings={"fsync": True, "work_mem": "4MB"},
         load=LoadPatch(clients=8, protocol="prepared"),
+        host={"vm.swappiness": 60, "read_ahead_kb": 4096},
     )
-    level = Level(settings={"work_mem": "8MB", "jit": False}, load=LoadPatch(clients=32))
+    patch = {"settings": {"work_mem": "8MB", "jit": False}, "host": {"read_ahead_kb": 256}}
+    patch["load"] = {"clients": 32}
+    level = Level.model_validate(patch)
     over = level.over(base)
     assert over.postgres == "16"
     assert over.settings == {"fsync": True, "work_mem": "8MB", "jit": False}
     assert (over.load.clients, over.load.protocol) == (32, "prepared")
-    assert level.settings == {"work_mem": "8MB", "jit": False}, "the level itself stays as it is"
+    assert over.host == {"vm.swappiness": 60, "read_ahead_kb": 256}
+    assert level == Level.model_validate(patch), "the level itself stays as it is"
 
 
-def test_an_empty_level_is_its_base_and_a_full_one_wins_everywhere() -> None:
-    full = Level(
-        postgres="18",
-        settings={"jit": "off"},
-        initdb=("--wal-segsize=64",),
-        load=LoadPatch(clients=2, threads=1, rate=10.5),
-        workload="insert",
-        replication={"replicas": 2, "quorum": "ANY 1"},
-        storage={"data": {"file_system": "xfs", "size": 4 << 30}, "read_iops": 500},
-        host={"vm.swappiness": 0},
-    )
+def test_an_empty_level_is_its_base_and_a_full_one_wins_everywhere():
+    full = Level.model_validate(FULL)
     assert Level().over(full) == full
     assert full.over(Level(postgres="16", initdb=("--no-sync",), storage={"memory": GIB})) == full
-
-
-def test_tunables_are_patched_one_by_one() -> None:
-    base = Level(host={"vm.swappiness": 60, "read_ahead_kb": 4096})
-    assert Level(host={"read_ahead_kb": 256}).over(base).host == {"vm.swappiness": 60, "read_ahead_kb": 256}
 
 
 @pytest.mark.parametrize(
@@ -48,45 +48,24 @@ def test_tunables_are_patched_one_by_one() -> None:
         {"setting": {}},
         {"load": {"client": 4}},
         {"load": {"clients": 0}},
-        {"load": {"rate": 0}},
-        {"load": {"rate": True}},
-        {"load": {"rate": 10**400}},
-        {"load": {"rate": "0 % of capacity"}},
-        {"load": {"rate": "60 %"}},
-        {"load": {"variables": {"a-b": 1}}},
-        {"load": {"variables": {"a": ""}}},
+        *({"load": {"rate": rate}} for rate in (0, True, 10**400, "0 % of capacity", "60 %")),
+        *({"load": {"variables": variables}} for variables in ({"a-b": 1}, {"a": ""})),
         {"initdb": "--no-sync"},
     ],
 )
-def test_a_misspelt_key_or_an_impossible_load_is_refused(patch: dict[str, object]) -> None:
+def test_a_misspelt_key_or_an_impossible_load_is_refused(patch):
     with pytest.raises(ValidationError):
         Level.model_validate(patch)
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("25 % of memory", "1024MB"),
-        ("25% of memory", "1024MB"),
-        (" 12.5 %  OF Memory ", "512MB"),
-        ("0.001 % of memory", "1MB"),
-        ("25 %", "25 %"),
-        ("of memory", "of memory"),
-        ("4GB", "4GB"),
-        (8192, 8192),
-        (True, True),
-    ],
-)
-def test_shares_of_memory_become_megabytes_and_the_rest_stays(value: object, wanted: object) -> None:
-    assert resolve_memory_shares({"shared_buffers": value}, 4 * GIB) == {"shared_buffers": wanted}  # type: ignore[dict-item]
+def test_shares_of_memory_become_megabytes_and_the_rest_stays():
+    same = {value: value for value in ("25 %", "of memory", "4GB", 8192, True)}
+    shares = {"25 % of memory": "1024MB", " 12.5%  OF Memory ": "512MB", "0.001 % of memory": "1MB"}
+    for value, wanted in {**shares, **same}.items():
+        assert resolve_memory_shares({"x": value}, 4 * GIB) == {"x": wanted}
 
 
-@pytest.mark.parametrize(
-    ("values", "off"),
-    [
-        ([False, 0, "off", "OFF", " Off ", "of", "false", "f", "FALSE", "no", "n", "0"], True),
-        ([True, 1, "on", "yes", "t", "o", "", "offf", "local", "remote_apply", 2, None], False),
-    ],
-)
-def test_values_that_mean_off(values: list[object], off: bool) -> None:
-    assert [value for value in values if is_off(value) is not off] == []
+def test_values_that_mean_off():
+    off = [False, 0, "off", "OFF", " Off ", "of", "false", "f", "FALSE", "no", "n", "0"]
+    on = [True, 1, "on", "yes", "t", "o", "", "offf", "local", "remote_apply", 2, None]
+    assert [value for value in [*on, *off] if is_off(value)] == off

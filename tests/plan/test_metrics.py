@@ -12,53 +12,26 @@ def test_registry():
         metric("tsp")
 
 
-@pytest.mark.parametrize(
-    ("name", "higher"),
-    [
-        *((name, True) for name in (
-            "tps", "TPS", "qps", "tps (without initial connection time)", "tps (60 s)", "tps_excluding_connection_time",
-            "tps including connections establishing", "throughput", "Throughput [tx/s]", "iops", "tpmC",
-        )),
-        *((name, False) for name in (
-            "latency", "latency_p999_ms", "lat", "lat_p95", "lat (ms,95%)", "Latency average", "errors", "errors/s",
-            "lag_ms", "failures", "retries per s",
-        )),
-    ],
-)  # fmt: skip
-def test_the_direction_of_a_name_is_what_it_begins_with(name, higher):
-    metric = foreign_metric(name)
-    assert metric.higher_is_better is higher
-    assert metric.directions == (("faster", "slower") if higher else ("slower", "faster"))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "score",
-            "p99 (ms)",
-            "elapsed_s",
-            "time",
-            "rows_per_s",
-            "ops/s",
-            "ms",
-            "среднее",
-            "",
-            "7",
-            "error",
-            "value",
-        ),
-        *(
-            "tps_loss",
-            "tps errors",
-            "latency improvement",
-            "throughput penalty",
-            "tps per latency",
-            "lat_score",
-        ),
-        *("latencytps", "atps", "latest", "laterality", "tpsx", "lattice"),
-    ],
+HIGHER = (
+    "tps|TPS|qps|tps (without initial connection time)|tps (60 s)|tps_excluding_connection_time|"
+    "tps including connections establishing|throughput|Throughput [tx/s]|iops|tpmC"
 )
+LOWER = "latency|latency_p999_ms|lat|lat_p95|lat (ms,95%)|Latency average|errors|errors/s|lag_ms|failures|retries per s"
+NEITHER = (
+    "score|p99 (ms)|elapsed_s|time|rows_per_s|ops/s|ms|среднее||7|error|value|tps_loss|tps errors|latency improvement|"
+    "throughput penalty|tps per latency|lat_score|latencytps|atps|latest|laterality|tpsx|lattice"
+)
+
+
+@pytest.mark.parametrize(("names", "higher"), [(HIGHER, True), (LOWER, False)])
+def test_the_direction_of_a_name_is_what_it_begins_with(names, higher):
+    found = {name: foreign_metric(name) for name in names.split("|")}
+    assert [name for name, metric in found.items() if metric.higher_is_better is not higher] == []
+    directions = ("faster", "slower") if higher else ("slower", "faster")
+    assert {metric.directions for metric in found.values()} == {directions}
+
+
+@pytest.mark.parametrize("name", NEITHER.split("|"))
 def test_a_name_that_does_not_tell_is_refused_until_somebody_says(name):
     with pytest.raises(InputError, match="--higher-is-better or --lower-is-better"):
         foreign_metric(name)
@@ -91,15 +64,12 @@ def test_an_interval_never_covers_all(alpha, words):
         ((97.1, 90.2, 104.4), "+97 %", "90 to 104"),
         ((-0.02, -1.1, 1.9), "0.0 %", "−1.1 to 1.9"),
         ((-99.97, -99.98, -99.96), "−99.97 %", "−99.98 to −99.96"),
-        ((-1.26,), "−1.3 %", ""),
         ((7.2, 0.4, 14.1), "+7.2 %", "0.4 to 14.1"),
         ((0.31, 0.04, 0.58), "+0.31 %", "0.04 to 0.58"),
-        ((-7.2, -14.1, -0.4), "−7.2 %", "−14.1 to −0.4"),
         ((7.2, -0.4, 14.1), "+7 %", "0 to 14"),
         ((5672.0, 3480.0, 9000.0), "58 ×", "36 to 91"),
         ((450.0, -30.0, 4200.0), "5.5 ×", "0.7 to 43"),
         ((450.0, 448.0, 452.0), "5.50 ×", "5.48 to 5.52"),
-        ((450.0,), "5.5 ×", ""),
         ((30.0, -10.0, math.inf), "+30 %", ""),
         ((math.nan,), "–", ""),
     ],

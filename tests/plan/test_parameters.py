@@ -1,18 +1,9 @@
 """A parameters cell is its own schema: what it declares, and what it refuses."""
 
-from pathlib import Path
-
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.plan.parameters import (
-    Parameter,
-    checked,
-    declared,
-    from_history,
-    from_yaml,
-    refuse_unknown,
-)
+from benchlib.plan.parameters import Parameter, checked, declared, from_history, from_yaml, refuse_unknown
 
 CELL = """factor: str = "configuration"  # the notebook's own name
 blocks: int = 5  # how often # every level runs
@@ -31,147 +22,99 @@ plain = 5
 later: int
 factor_of_two = 2
 """
+DECLARED = declared(CELL)
+PARAMETERS = 'factor: str = "x"\nblocks: int = 5\n'
+RUN = {"factor": "x", "blocks": 3}
 
 
-def refused(action, *args) -> str:
-    with pytest.raises(InputError) as caught:
-        action(*args)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-def test_yaml_keys_are_words_even_where_values_would_be_switches() -> None:
-    text = "on: {replication: {on: [db2]}, settings: {synchronous_commit: on}}"
-    level = {"replication": {"on": ["db2"]}, "settings": {"synchronous_commit": True}}
-    assert from_yaml(text, "levels") == {"on": level}
-
-
-@pytest.mark.parametrize("text", ["{a: 1, a: 2}", "hosts:\n  db1: {}\n  db1: {}"])
-def test_a_yaml_key_that_is_there_twice_is_refused(text: str) -> None:
-    assert "is there twice" in refused(from_yaml, text, "fleet.yaml")
-
-
-@pytest.mark.parametrize("text", ["2026-02-30", "!!map x", "[" * 3000])
-def test_yaml_that_makes_no_value_is_refused(text: str) -> None:
-    assert refused(from_yaml, text, "-p clients").startswith("-p clients: not YAML: ")
-
-
-def test_yaml_that_inherits_may_say_otherwise() -> None:
+def test_yaml_keys_are_words_even_where_values_would_be_switches_and_may_be_inherited():
+    assert from_yaml("on: {on: [db2], set: {x: on}}", "levels") == {"on": {"on": ["db2"], "set": {"x": True}}}
     assert from_yaml("base: &it {a: 1, b: 2}\nown: {<<: *it, a: 3}", "levels")["own"] == {"a": 3, "b": 2}
 
 
-def test_a_cell_declares_names_types_defaults_and_help() -> None:
-    result = declared(CELL)
-    assert list(result) == [
-        "factor", "blocks", "levels", "sizes", "margin", "run", "offset"
-    ]  # fmt: skip
-    assert result["factor"] == Parameter("factor", "str", "configuration", "the notebook's own name")
-    assert result["blocks"] == Parameter("blocks", "int", 5, "how often # every level runs")
-    assert result["levels"].default == {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
-    assert result["levels"].help == "what each level changes"
-    assert result["sizes"] == Parameter("sizes", "list", [1, 2], "told at its end")
-    assert (result["margin"].help, result["offset"].default) == ("", -3)
+def test_a_cell_declares_names_types_defaults_and_help():
+    levels = {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
+    assert list(DECLARED.values()) == [
+        Parameter("factor", "str", "configuration", "the notebook's own name"),
+        Parameter("blocks", "int", 5, "how often # every level runs"),
+        Parameter("levels", "dict", levels, "what each level changes"),
+        Parameter("sizes", "list", [1, 2], "told at its end"),
+        Parameter("margin", "float", 0.03, ""),
+        Parameter("run", "bool", True, ""),
+        Parameter("offset", "int", -3, ""),
+    ]
+    assert [*DECLARED] == [parameter.name for parameter in DECLARED.values()]
+
+
+def test_a_value_of_its_type_is_taken():
+    taken = [
+        ("blocks", 7, 7),
+        ("blocks", "7", 7),
+        ("blocks", 7.0, 7),
+        ("margin", 1, 1.0),
+        ("run", False, False),
+    ]
+    for name, given, wanted in [*taken, ("factor", "", "")]:
+        result = checked(DECLARED, {name: given})[name]
+        assert (result, type(result)) == (wanted, type(wanted))
 
 
 @pytest.mark.parametrize(
-    ("source", "why"),
+    ("action", "argument", "why"),
     [
-        ("a: int =", "is not Python: line 1"),
-        ("%matplotlib inline", "is not Python: line 1"),
-        ("a: int = 2 * 3", "parameter a: the default must be a plain value"),
-        ("a: str = f'{1}'", "parameter a: the default must be a plain value"),
-    ],
-)
-def test_a_cell_that_cannot_be_read_is_refused(source: str, why: str) -> None:
-    assert why in refused(declared, source)
-
-
-def test_an_unknown_name_is_refused_with_the_nearest_one_or_all() -> None:
-    parameters = declared(CELL)
-    assert refused(checked, parameters, {"block": 3}) == "unknown parameter block: did you mean blocks?"
-    message = refused(refuse_unknown, ["zzz"], parameters)
-    assert message.startswith("unknown parameter zzz: there are factor, blocks, levels,")
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ({"blocks": 7}, 7), ({"blocks": "7"}, 7), ({"blocks": 7.0}, 7), ({"margin": 1}, 1.0), ({"run": False}, False),
-        ({"factor": ""}, ""),
+        *((from_yaml, text, "is there twice") for text in ("{a: 1, a: 2}", "hosts:\n  db1: {}\n  db1: {}")),
+        *((from_yaml, text, "here: not YAML: ") for text in ("2026-02-30", "!!map x", "[" * 3000)),
+        *((declared, source, "is not Python: line 1") for source in ("a: int =", "%matplotlib inline")),
+        *((declared, source, "parameter a: the default must be a plain value")
+          for source in ("a: int = 2 * 3", "a: str = f'{1}'")),
+        (checked, {"block": 3}, "unknown parameter block: did you mean blocks?"),
+        (refuse_unknown, ["zzz"], "unknown parameter zzz: there are factor, blocks, levels,"),
+        (checked, {"blocks": "many"}, "parameter blocks: Input should be a valid integer"),
+        (checked, {"blocks": 7.5}, "got 7.5, want int"),
+        (checked, {"blocks": True}, "parameter blocks: (got True, want int)"),
+        (checked, {"factor": [1]}, "parameter factor: Input should be a valid string (got [1], want str)"),
+        (checked, {"run": "perhaps"}, "want bool"),
+        # of a running notebook
+        (from_history, (["", "x: int = 1"], {}), "run the parameters cell first"),
+        (from_history, ([PARAMETERS], {"factor": "x"}), "run the parameters cell again: blocks has no value"),
+        (from_history, ([PARAMETERS, "# Parameters\nblocks = 3\nstudy_nmae = 'x'\n"], RUN), "unknown parameter study_nmae"),
     ],
 )  # fmt: skip
-def test_a_value_of_its_type_is_taken(given: dict[str, object], wanted: object) -> None:
-    (name,) = given
-    result = checked(declared(CELL), given)[name]
-    assert (result, type(result)) == (wanted, type(wanted))
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"blocks": "many"}, "parameter blocks: Input should be a valid integer"),
-        ({"blocks": 7.5}, "got 7.5, want int"),
-        ({"blocks": None}, "got None, want int"),
-        ({"blocks": True}, "parameter blocks: (got True, want int)"),
-        ({"factor": [1]}, "parameter factor: Input should be a valid string (got [1], want str)"),
-        ({"levels": ["defaults"]}, "want dict"),
-        ({"sizes": "x"}, "want list"),
-        ({"run": "perhaps"}, "want bool"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_by_name(given: dict[str, object], why: str) -> None:
-    assert why in refused(checked, declared(CELL), given)
+def test_what_cannot_be_read_or_taken_is_refused_in_one_line_that_names_it(action, argument, why):
+    given = {
+        from_yaml: (argument, "here"),
+        checked: (DECLARED, argument),
+        refuse_unknown: (argument, DECLARED),
+    }
+    given |= {declared: (argument,), from_history: argument}
+    with pytest.raises(InputError) as caught:
+        action(*given[action])
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 ESCAPE = "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen'][0]('touch pwned', shell=True)"
 
 
 @pytest.mark.parametrize("kind", ["tuple", "int | None", "__import__('os')", ESCAPE, f"list[{ESCAPE}]"])
-def test_a_type_that_no_parameter_has_is_refused_and_nothing_of_it_is_executed(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_type_that_no_parameter_has_is_refused_and_nothing_of_it_is_executed(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    message = refused(Parameter("a", kind, 1).check, 1)
-    assert message.startswith(f"parameter a: '{kind}' is not a type of parameters; there are int, float")
+    with pytest.raises(InputError, match="is not a type of parameters; there are int, float"):
+        Parameter("a", kind, 1).check(1)
     assert list(tmp_path.iterdir()) == []
 
 
-# --- in a running notebook -----------------------------------------------------------
-
-PARAMETERS = 'factor: str = "x"\nblocks: int = 5\n'
-
-
-def test_the_latest_parameters_cell_counts() -> None:
-    cells = [PARAMETERS, "# Parameters\nblokcs = 3\n", PARAMETERS + "seed: int = 1\n"]
-    result = from_history(cells, {"factor": "x", "blocks": 7, "seed": 3})
-    assert result == {"factor": "x", "blocks": 7, "seed": 3}
-
-
-def test_papermill_s_cell_may_set_what_is_declared_and_nothing_else() -> None:
-    injected = '# Parameters\nblocks = 3\nstudy_nmae = "x"\n'
-    assert (
-        from_history([PARAMETERS, "# Parameters\nblocks = 3\n"], {"factor": "x", "blocks": 3})["blocks"] == 3
+def test_a_running_notebook_has_the_values_of_its_latest_parameters_cell():
+    injected, other = (
+        "# Parameters\nblocks = 3\n",
+        ["%load_ext x", "!ls", PARAMETERS, "if", "# Parameters\n%magic"],
     )
-    assert "unknown parameter study_nmae" in refused(
-        from_history, [PARAMETERS, injected], {"factor": "x", "blocks": 3}
-    )
+    assert from_history([PARAMETERS, injected], RUN) == from_history(other, RUN) == RUN
+    later = [PARAMETERS, "# Parameters\nblokcs = 3\n", PARAMETERS + "seed: int = 1\n"]
+    assert from_history(later, {**RUN, "seed": 3}) == {**RUN, "seed": 3}
 
 
-def test_cells_that_are_not_python_do_no_harm() -> None:
-    cells = ["%load_ext x", "!ls", PARAMETERS, "if", "# Parameters\n%magic"]
-    assert from_history(cells, {"factor": "x", "blocks": 5})["blocks"] == 5
-
-
-def test_parameters_that_have_not_run_are_asked_for() -> None:
-    assert refused(from_history, ["", "x: int = 1"], {}).startswith("run the parameters cell first")
-    assert (
-        refused(from_history, [PARAMETERS], {"factor": "x"})
-        == "run the parameters cell again: blocks has no value"
-    )
-
-
-def test_who_gives_levels_means_none_of_the_notebook_s() -> None:
+def test_who_gives_levels_means_none_of_the_notebook_s():
     cell = """
 factor: str = "f"
 profiles: dict = {"quick": {"clients": 3, "only": ["a"], "levels": {"a": {}}}}
@@ -184,16 +127,9 @@ lead: str = "gains"
 panel: str = "costs"
 """
     own = {"levels": {"x": {}, "y": {}}}
-    freed = {
-        "profiles": {"quick": {"clients": 3}},
-        "grid": {},
-        "against": {},
-        "baseline": "",
-        "answers": {},
-        "lead": "",
-        "panel": "costs",
-    }
-    assert checked(declared(cell), own) == {"factor": "f", **own, **freed}
+    bare = {"grid": {}, "against": {}, "baseline": "", "answers": {}, "lead": "", "panel": "costs"}
+    freed = {"factor": "f", "profiles": {"quick": {"clients": 3}}, **own, **bare}
+    assert checked(declared(cell), own) == freed
     assert checked(declared(cell), {**own, "baseline": "y"})["baseline"] == "y"
     assert checked(declared(cell), {"factor": "g"})["against"] == {"b": "a"}
     # a level is no longer compared with what the words for it say
@@ -202,5 +138,5 @@ panel: str = "costs"
     run = [cell, "# Parameters\nlevels = {'x': {}, 'y': {}}\n"]
     namespace: dict[str, object] = {}
     exec("\n".join(run), namespace)
-    assert from_history(run, namespace) == {"factor": "f", **own, **freed}
+    assert from_history(run, namespace) == freed
     assert from_history([cell], {**namespace, "levels": {}})["baseline"] == "a"

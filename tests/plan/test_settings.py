@@ -14,38 +14,24 @@ from benchlib.plan.settings import conf_text, quantity, read_conf, shown
     [
         ("524288", "8kB", "524288 x 8kB", (4 << 30, "B")),
         ("4096", "kB", "4096 kB", (4 << 20, "B")),
-        ("64", "16MB", "64 x 16MB", (1 << 30, "B")),
         ("300", "s", "300 s", (300, "s")),
         ("1.5", "ms", "1.5 ms", (0.0015, "s")),
         ("10", "min", "10 min", (600, "s")),
-        ("-1", "kB", "-1 kB", (-1024, "B")),
         ("1e-07", None, "1e-07", (1e-7, "")),
-        ("100", None, "100", (100, "")),
         ("on", None, "on", None),
         ("5", "pigs", "5 pigs", None),
-        ("ISO, MDY", None, "ISO, MDY", None),
         ("", None, "", None),
     ],
 )
-def test_a_value_is_shown_with_its_unit_and_read_back(
-    value: str, unit: str | None, text: str, read: tuple[float, str] | None
-) -> None:
+def test_a_value_is_shown_with_its_unit_and_read_back(value, unit, text, read):
     assert shown(value, unit) == text
     assert quantity(text) == read
 
 
-def test_values_are_written_as_the_server_wants_them() -> None:
-    settings = {
-        "fsync": False,
-        "jit": True,
-        "work_mem": "8MB",
-        "max_connections": 120,
-        "random_page_cost": 1.1,
-    }
-    assert conf_text(settings) == (
-        "fsync = 'off'\njit = 'on'\nwork_mem = '8MB'\nmax_connections = '120'\nrandom_page_cost = '1.1'\n"
-    )
-    assert conf_text({}) == ""
+def test_values_are_written_as_the_server_wants_them():
+    settings = {"fsync": False, "jit": True, "work_mem": "8MB", "max_connections": 120, "x.y": 1.1}
+    wanted = "fsync = 'off'\njit = 'on'\nwork_mem = '8MB'\nmax_connections = '120'\nx.y = '1.1'\n"
+    assert (conf_text(settings), conf_text({})) == (wanted, "")
 
 
 NAMES = st.lists(st.text("abcxyz_", min_size=1, max_size=9), min_size=1, max_size=2).map(".".join)
@@ -53,26 +39,25 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.dictionaries(NAMES, TEXTS))
-def test_what_is_written_is_read_as_it_was_whatever_it_holds(settings: dict[str, str]) -> None:
+def test_what_is_written_is_read_as_it_was_whatever_it_holds(settings):
     assert read_conf(conf_text(settings)) == (settings, [])
 
 
-@given(st.lists(st.tuples(NAMES, st.sampled_from(["8MB", "off", "0x1F", "-1", "1.5e3", ".5", "a/b:c", "'it''s'"]),
-                          st.sampled_from([" ", "=", " = ", "\t=\r"]), st.sampled_from(["", "  # why", "#", " \r"]))))  # fmt: skip
-def test_equals_signs_blanks_and_comments_are_as_one_likes_and_the_last_of_a_name_counts(
-    lines: list[tuple[str, str, str, str]],
-) -> None:
+VALUES = st.sampled_from(["8MB", "off", "0x1F", "-1", "1.5e3", ".5", "a/b:c", "'it''s'"])
+SIGNS, ENDS = st.sampled_from([" ", "=", " = ", "\t=\r"]), st.sampled_from(["", "  # why", "#", " \r"])
+
+
+@given(st.lists(st.tuples(NAMES, VALUES, SIGNS, ENDS)))
+def test_equals_signs_blanks_and_comments_are_as_one_likes_and_the_last_of_a_name_counts(lines):
     text = "\n# a comment\n".join(f"{name.upper()}{sign}{value}{rest}" for name, value, sign, rest in lines)
     wanted = {name: value.strip("'").replace("''", "'") for name, value, *_ in lines}
     assert read_conf(text) == (wanted, [])
 
 
 @given(TEXTS)
-def test_each_line_of_any_text_sets_something_or_is_named_or_is_a_comment(text: str) -> None:
+def test_each_line_of_any_text_sets_something_or_is_named_or_is_a_comment(text):
     settings, faults = read_conf(text)
-    lines = [
-        line for line in text.split("\n") if line.strip(" \t\r") and not line.lstrip(" \t\r").startswith("#")
-    ]
+    lines = [line for line in text.split("\n") if line.strip(" \t\r") and line.lstrip(" \t\r")[0] != "#"]
     assert len(settings) <= len(lines) - len(faults)
     assert all(re.match(r"line \d+: ", fault) for fault in faults)
 
@@ -86,29 +71,15 @@ def test_each_line_of_any_text_sets_something_or_is_named_or_is_a_comment(text: 
         ("x = ''", ""),
         ("x = on # 'no", "on"),
         ("x = a.b.c", "a.b.c"),
-        ("x = 1.5GB", None),
-        ("x = a.b", None),
-        ("x = 1e5", None),
-        ("x = 8 MB", None),
-        ("x", None),
-        ("x =", None),
-        ("x = = 1", None),
-        ("x-y = 1", None),
-        ("a.b.c = 1", None),
-        ("= 1", None),
-        ("x = 'open", None),
-        ("x = 'a' 'b'", None),
-        ("x = 1; y = 2", None),
-        ("\fx = 1", None),
     ],
 )
-def test_lines_as_the_server_s_own_scanner_reads_them(line: str, value: str | None) -> None:
-    faults = [] if value is not None else [f"line 2: {line.strip()}"]
-    assert read_conf(f"\n{line}") == ({} if value is None else {"x": value}, faults)
+def test_lines_as_the_server_s_own_scanner_reads_them(line, value):
+    assert read_conf(f"\n{line}") == ({"x": value}, [])
 
 
-def test_what_a_text_includes_is_not_read_but_named() -> None:
-    assert read_conf("jit off\nInclude_If_Exists 'more.conf'") == (
-        {"jit": "off"},
-        ["line 2: Include_If_Exists 'more.conf'"],
-    )
+WRONG = "x = 1.5GB|x = a.b|x = 1e5|x = 8 MB|x|x =|x = = 1|x-y = 1|a.b.c = 1|= 1|x = 'open|x = 'a' 'b'|x = 1; y = 2"
+
+
+@pytest.mark.parametrize("line", [*WRONG.split("|"), "\fx = 1", "Include_If_Exists 'more.conf'"])
+def test_a_line_that_the_server_would_refuse_or_follow_is_named_and_not_read(line):
+    assert read_conf(f"jit off\n{line}") == ({"jit": "off"}, [f"line 2: {line.strip()}"])

@@ -6,20 +6,16 @@ import pytest
 
 from benchlib.server.counters import server_counts
 
-DATABASE = {"blks_read": 100, "temp_bytes": 0, "stats_reset": "then"}
-BGWRITER_10 = {
-    "checkpoints_timed": 1, "checkpoints_req": 2, "buffers_checkpoint": 50, "buffers_clean": 5, "buffers_backend": 7,
-    "stats_reset": "then",
-}  # fmt: skip
-BGWRITER_17 = {"buffers_clean": 5, "buffers_alloc": 90, "stats_reset": "then"}
-CHECKPOINTER_17 = {"num_timed": 1, "num_requested": 2, "buffers_written": 50, "stats_reset": "then"}
-WAL_14 = {"wal_records": 100, "wal_fpi": 5, "wal_bytes": 9000, "stats_reset": "then"}
+THEN = {"stats_reset": "then"}
+DATABASE = {"blks_read": 100, "temp_bytes": 0, **THEN}
+BGWRITER_10 = {"checkpoints_timed": 1, "checkpoints_req": 2, "buffers_checkpoint": 50, "buffers_backend": 7}
+CHECKPOINTER_17 = {"num_timed": 1, "num_requested": 2, "buffers_written": 50, **THEN}
+WAL_14 = {"wal_records": 100, "wal_fpi": 5, "wal_bytes": 9000, **THEN}
 
 
-def io_row(who: str, what: str = "relation", context: str = "normal", **changes: Any) -> dict[str, Any]:
-    never = dict.fromkeys(("writes", "extends"))
-    key = {"backend_type": who, "object": what, "context": context, "stats_reset": "then"}
-    return {**key, **never, **changes}
+def io_row(who: str, what: str = "relation", context: str = "normal", **counts: int | None) -> dict[str, Any]:
+    key = {"backend_type": who, "object": what, "context": context, **THEN}
+    return {**key, "writes": None, "extends": None, **counts}
 
 
 IO_16 = [
@@ -41,7 +37,7 @@ def snapshot(version: int) -> dict[str, Any]:
         "lsn": "0/3000000",
         "at": 1000.0,
         "database": DATABASE,
-        "bgwriter": BGWRITER_10 if version < 17 else BGWRITER_17,
+        "bgwriter": {"buffers_clean": 5, **THEN, **(BGWRITER_10 if version < 17 else {})},
         "wal": None if version < 14 else WAL_14,
         "io": None if version < 16 else IO_16 if version < 18 else IO_18,
         "checkpointer": CHECKPOINTER_17 if version >= 17 else None,
@@ -64,7 +60,7 @@ def between(version: int, **changes: Any) -> dict[str, float | None]:
 
 
 @pytest.mark.parametrize("version", range(10, 19))
-def test_one_name_for_all_versions(version: int) -> None:
+def test_one_name_for_all_versions(version):
     assert between(version) == {
         "blocks_read": 100,
         "temp_bytes": 0,
@@ -78,19 +74,24 @@ def test_one_name_for_all_versions(version: int) -> None:
     }
 
 
-def test_what_was_reset_meanwhile_is_null() -> None:
-    reset = between(17, checkpointer={**CHECKPOINTER_17, "num_timed": 9, "stats_reset": "now"})
-    assert reset["checkpoints_timed"] is None
-    assert reset["blocks_read"] == 100
-    assert between(13, database={**DATABASE, "blks_read": 5})["blocks_read"] is None
-    assert between(13, lsn="0/1000000")["wal_bytes"] is None
+VIEWS = dict.fromkeys(("lsn", "bgwriter", "io", "database", "wal", "checkpointer"))
+RESET = {**CHECKPOINTER_17, "num_timed": 9, "stats_reset": "now"}
 
 
-def test_what_we_may_not_see_or_did_not_read_is_null() -> None:
-    views = ("lsn", "bgwriter", "io", "database", "wal", "checkpointer")
-    assert set(between(18, **dict.fromkeys(views)).values()) == {None}
-    before = {**snapshot(18), "io": []}
-    assert server_counts(before, doubled(snapshot(18)) | {"lsn": None})["buffers_by_backends"] is None
-    kept_by_an_older_version = {"lsn": "2/0", "at": 1.0}
-    counts = server_counts(kept_by_an_older_version, {**kept_by_an_older_version, "lsn": "2/10"})
-    assert {name for name, count in counts.items() if count is not None} == {"wal_bytes"}
+@pytest.mark.parametrize(
+    ("version", "changes", "unknown"),
+    [
+        (17, {"checkpointer": RESET}, {"checkpoints_timed", "checkpoints_requested", "buffers_by_checkpointer"}),
+        (14, {"database": {**DATABASE, "blks_read": 5, "temp_bytes": 0}}, {"blocks_read"}),
+        (14, {"lsn": "0/1000000"}, {"wal_bytes"}),
+        (18, {"io": [io_row("who was not there", write_bytes=8192)]}, {"buffers_by_backends"}),
+        (18, VIEWS, {*between(18)}),
+    ],
+)  # fmt: skip
+def test_what_was_reset_or_fell_and_what_we_may_not_see_is_null(version, changes, unknown):
+    assert {name for name, count in between(version, **changes).items() if count is None} == unknown
+
+
+def test_what_an_older_version_of_ours_has_kept_tells_how_far_the_wal_moved():
+    counts = server_counts({"lsn": "1/FFFFFFF0", "at": 1.0}, {"lsn": "2/10", "at": 1.0})
+    assert {name: count for name, count in counts.items() if count is not None} == {"wal_bytes": 32}

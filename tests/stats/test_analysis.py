@@ -1,3 +1,5 @@
+"""What one study's trials say: the contract of the table and its JSON, the words, the headline."""
+
 import json
 import re
 
@@ -21,21 +23,22 @@ def rows(analysis):
     return analysis.table.set_index("level")
 
 
+def codes(analysis):
+    return {warning.code for warning in analysis.warnings}
+
+
 def test_table_and_json_follow_the_contract(make_trials):
     trials = make_trials(["x", "base", "control", "y"], effects={"x": 0.1}, seed=1)
     analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
-    assert list(analysis.table.columns) == COLUMNS.split()
+    assert " ".join(analysis.table.columns) == COLUMNS
     assert list(analysis.table["level"]) == ["base", "control", "x", "y"]
     said = json.loads(json.dumps(analysis.to_dict(), allow_nan=False))
     assert list(said) == ["baseline", "metric", "blocks", "levels", "warnings"]
-    assert said["blocks"] == 5
-    assert said["metric"] == "tps"
-    first = said["levels"][0]
+    assert (said["blocks"], said["metric"]) == (5, "tps")
+    first, values = said["levels"][0], trials.loc[trials.level == "base", "tps"]
     assert all(first[column] is None for column in COLUMNS.split()[5:])
-    values = trials.loc[trials.level == "base", "tps"]
-    assert first["mean"] == pytest.approx(values.mean())
-    assert first["sd"] == pytest.approx(values.std())
-    assert first["cv"] == pytest.approx(100 * values.std() / values.mean())
+    mean, sd = values.mean(), values.std()
+    assert [first[column] for column in ("mean", "sd", "cv")] == pytest.approx([mean, sd, 100 * sd / mean])
     assert isinstance(said["levels"][3]["blocks_needed"], int)
 
 
@@ -43,30 +46,15 @@ def test_faster_than_the_mean_of_baseline_and_control(make_trials):
     trials = make_trials(["base", "control", "x"], effects={"x": 0.1}, seed=3)
     analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
     wide = np.log(trials.pivot(index="block", columns="level", values="tps"))
-    change = 100 * np.expm1(wide["x"] - (wide["base"] + wide["control"]) / 2)
+    pair = (wide["base"] + wide["control"]) / 2
+    change = {"x": wide["x"] - pair, "control": wide["control"] - wide["base"]}
     row = rows(analysis).loc["x"]
-    assert row.verdict == "faster"
-    assert row.ci_low > 0
-    assert row.p_adjusted < 0.05
-    assert row.percent_change == pytest.approx(100 * np.expm1(np.log1p(change / 100).mean()))
-    inside = analysis.differences.query("level == 'x'").set_index("block")["percent"]
-    assert inside.to_numpy() == pytest.approx(change.to_numpy())
-    twin = analysis.differences.query("level == 'control'")["percent"]
-    assert twin.to_numpy() == pytest.approx(100 * np.expm1(wide["control"] - wide["base"]).to_numpy())
-    change, ends = (
-        text.replace("\u00a0", " ") for text in percent_words(row.percent_change, row.ci_low, row.ci_high)
-    )
-    assert analysis.headline() == f"Against “base”: “x” {change} tps (95 % interval {ends}), faster."
-
-
-def test_latency_down_is_faster(make_trials):
-    trials = make_trials(["base", "x"], effects={"x": -0.2}, metric="latency_p95_ms", seed=2)
-    analysis = benchlib.analyze(trials, baseline="base", metric="latency_p95_ms")
-    row = rows(analysis).loc["x"]
-    assert row.verdict == "faster"
-    assert row.percent_change < 0
-    assert "−" in analysis.headline()
-    assert " p95 latency (95 % interval −" in analysis.headline()
+    assert (row.verdict, row.ci_low > 0, row.p_adjusted < 0.05) == ("faster", True, True)
+    assert row.percent_change == pytest.approx(100 * np.expm1(change["x"].mean()))
+    for level, inside in analysis.differences.groupby("level"):
+        assert inside["percent"].to_numpy() == pytest.approx(100 * np.expm1(change[level]).to_numpy())
+    words = [part.replace("\u00a0", " ") for part in percent_words(*row[COLUMNS.split()[5:8]])]
+    assert analysis.headline() == "Against “base”: “x” {} tps (95 % interval {}), faster.".format(*words)
 
 
 def test_equivalent_and_real_but_tiny(make_trials):
@@ -74,10 +62,7 @@ def test_equivalent_and_real_but_tiny(make_trials):
     analysis = benchlib.analyze(trials, baseline="base")
     assert rows(analysis).verdict[["x", "y"]].tolist() == ["equivalent", "faster"]
     assert analysis.tiny == {"y"}
-    first, second = analysis.headline().split("; ")
-    assert first.endswith("), equivalent within ±3 %")
-    assert second.endswith("), faster by less than the 3 % that matter.")
-    assert "interval" not in second
+    assert re.search(r"equivalent within ±3 %; .*, faster by less than the 3 %", analysis.headline())
 
 
 def test_a_control_that_differs_invalidates_everything(make_trials):
@@ -85,72 +70,51 @@ def test_a_control_that_differs_invalidates_everything(make_trials):
     analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
     assert rows(analysis).verdict[["control", "x"]].tolist() == ["invalid", "invalid"]
     assert [w.code for w in analysis.warnings if w.grave] == ["control_differs"]
-    assert analysis.headline().startswith(
-        "Against “base”: no verdict on “x”: the A/A control 'control' differs"
-    )
+    assert "no verdict on “x”: the A/A control 'control' differs" in analysis.headline()
     assert np.isfinite(rows(analysis).loc["x", "p_value"])
 
 
 def test_grave_concerns_from_elsewhere(make_trials):
     trials = make_trials(["base", "x", "y"], effects={"x": 0.3, "y": 0.3})
-    one = Concern("setting", "work_mem did not take", grave=True, level="x")
-    analysis = benchlib.analyze(trials, baseline="base", concerns=[one, Concern("note", "a note", level="y")])
-    assert rows(analysis).verdict[["x", "y"]].tolist() == ["invalid", "faster"]
-    everything = benchlib.analyze(trials, baseline="base", concerns=[Concern("drift", "drifts", grave=True)])
-    assert rows(everything).verdict[["x", "y"]].tolist() == ["invalid", "invalid"]
-    assert everything.headline() == "Against “base”: no verdict on “x”: drifts; no verdict on “y” either."
+    one = [Concern("setting", "did not take", grave=True, level="x"), Concern("note", "a note", level="y")]
+    every = [Concern("drift", "drifts", grave=True)]
+    for concerns, verdicts in ((one, ["invalid", "faster"]), (every, ["invalid", "invalid"])):
+        analysis = benchlib.analyze(trials, baseline="base", concerns=concerns)
+        assert rows(analysis).verdict[["x", "y"]].tolist() == verdicts
+    assert analysis.headline() == "Against “base”: no verdict on “x”: drifts; no verdict on “y” either."
 
 
 def test_inconclusive_says_what_is_missing(make_trials):
-    trials = make_trials(["base", "x"], blocks=5, sd=0.025, seed=11)
-    analysis = benchlib.analyze(trials, baseline="base")
+    analysis = benchlib.analyze(make_trials(["base", "x"], blocks=5, sd=0.025, seed=11), baseline="base")
     row = rows(analysis).loc["x"]
-    assert row.verdict == "inconclusive"
-    assert row.mde_percent > 3
-    assert row.blocks_needed > 5
+    assert (row.verdict, row.mde_percent > 3, row.blocks_needed > 5) == ("inconclusive", True, True)
     assert re.search(r", inconclusive \(changes under \d\.\d % are easily missed\)\.$", analysis.headline())
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-@pytest.mark.parametrize("levels", [["base", "x"], ["base", "control", "x", "y"]])
-def test_no_verdict_from_fewer_than_three_blocks(make_trials, blocks, levels):
-    trials = make_trials(levels, blocks=blocks, effects={"x": 2.0, "control": -2.0})
-    controls = [level for level in levels if level == "control"]
+@pytest.mark.parametrize("controls", [[], ["control"]])
+def test_no_verdict_from_fewer_than_three_blocks(make_trials, blocks, controls):
+    trials = make_trials(["base", *controls, "x", "y"], blocks=blocks, effects={"x": 2.0, "control": -2.0})
     analysis = benchlib.analyze(trials, baseline="base", controls=controls)
     assert set(rows(analysis).verdict.iloc[1:]) == {"inconclusive"}
-    assert "few_blocks" in {w.code for w in analysis.warnings}
+    assert "few_blocks" in codes(analysis)
     assert np.isnan(rows(analysis).loc["x", "p_value"]) == (blocks == 1)
-    assert ", inconclusive" in analysis.headline()
 
 
-@pytest.mark.parametrize("effect", [0.0, 0.5])
-def test_values_that_repeat_exactly_have_no_p(make_trials, effect):
+@pytest.mark.parametrize(("effect", "words"), [(0.0, "0.0"), (0.5, "+64.9")])
+def test_values_that_repeat_exactly_have_no_p(make_trials, effect, words):
     trials = make_trials(["base", "x", "y"], sd=0.0, effects={"x": effect})
     analysis = benchlib.analyze(trials, baseline="base")
     row = rows(analysis).loc["x"]
-    assert row.verdict == "inconclusive"
-    assert np.isnan(row.p_value)
-    assert np.isnan(row.ci_low)
-    assert "no_variation" in {w.code for w in analysis.warnings}
+    assert (row.verdict, np.isnan(row.p_value), np.isnan(row.ci_low)) == ("inconclusive", True, True)
+    assert "no_variation" in codes(analysis)
     json.dumps(analysis.to_dict(), allow_nan=False)
-    assert analysis.headline().startswith(
-        f"Against “base”: “x” {'+64.9' if effect else '0.0'} % tps, inconclusive; "
-    )
-
-
-def test_incomplete_blocks_are_said_and_handled(make_trials):
-    trials = make_trials(["base", "control", "x", "y"], effects={"x": 0.1}).drop(index=[3, 6])
-    analysis = benchlib.analyze(trials, baseline="base", controls="control")
-    assert rows(analysis).n.tolist() == [5, 5, 4, 4]
-    assert "incomplete_blocks" in {w.code for w in analysis.warnings}
-    assert rows(analysis).verdict["x"] == "faster"
+    assert f"“x” {words} % tps, inconclusive; " in analysis.headline()
 
 
 def test_levels_that_share_no_block_with_the_baseline(make_trials):
     trials = make_trials(["base", "x", "y", "z"], blocks=8)
-    split = ((trials.block <= 4) & trials.level.isin(["base", "x"])) | (
-        (trials.block > 4) & trials.level.isin(["y", "z"])
-    )
+    split = (trials.block <= 4) == trials.level.isin(["base", "x"])
     analysis = benchlib.analyze(trials[split], baseline="base")
     assert np.isnan(rows(analysis).percent_change["y"])
     assert rows(analysis).verdict["y"] == "inconclusive"
@@ -181,25 +145,13 @@ def test_whatever_the_numbers_the_table_is_sane(blocks, k, seed, sd, absent, cut
     assert analysis.headline().count("“") == 1 + min(len(table), 5)
 
 
-def test_a_level_whose_trials_all_failed_keeps_its_row(make_trials):
-    trials = make_trials(["base", "x", "y"], effects={"y": 0.4})
-    trials.loc[trials.level == "x", "tps"] = np.nan
-    analysis = benchlib.analyze(trials, baseline="base")
-    assert rows(analysis).n.tolist() == [5, 0, 5]
-    assert rows(analysis).verdict[["x", "y"]].tolist() == ["inconclusive", "faster"]
-    assert {w.level for w in analysis.warnings if w.code == "few_trials"} == {"x"}
-    assert json.loads(json.dumps(analysis.to_dict(), allow_nan=False))["levels"][1]["mean"] is None
-
-
 def test_a_headline_on_chosen_comparisons_says_each_reference_and_each_price_once(make_trials):
     trials = make_trials(["base", "x", "y", "z"], effects={"x": 0.5, "y": 0.5})
     analysis = benchlib.analyze(trials, baseline="base", against={"z": "x", "x": "base"})
     words = {"y": ("the second", "“base”"), "x": ("the first", "“base”"), "z": ("all instead of nothing", "")}
     sentence = analysis.headline(words, dict.fromkeys("xy", "a crash loses commits"))
-    assert re.fullmatch(
-        r"Against “base”: the second \+[^;]+, faster, but a crash loses commits; the first [^;]+, faster; all instead of nothing: −.*",
-        sentence,
-    )
+    parts = r"the second \+[^;]+, faster, but a crash loses commits; the first [^;]+, faster; all instead of nothing: −.*"
+    assert re.fullmatch(f"Against “base”: {parts}", sentence)
     for name in ("base", "none"):
         with pytest.raises(InputError, match=f"no comparison for level '{name}'"):
             analysis.headline({name: ("it", "")})
@@ -208,8 +160,7 @@ def test_a_headline_on_chosen_comparisons_says_each_reference_and_each_price_onc
 def test_a_headline_is_on_five_comparisons_at_most(make_trials):
     levels = [f"l{number}" for number in range(8)]
     sentence = benchlib.analyze(make_trials(levels), baseline="l0").headline()
-    assert "“l5”" in sentence
-    assert "“l6”" not in sentence
+    assert ("“l5”" in sentence, "“l6”" in sentence) == (True, False)
     alone = benchlib.analyze(make_trials(levels[:2]), baseline="l0", controls=["l1"])
     assert alone.headline() == "No level is compared with the baseline."
 
@@ -217,23 +168,14 @@ def test_a_headline_is_on_five_comparisons_at_most(make_trials):
 def test_a_p_is_never_zero_not_even_by_underflow(make_trials):
     trials = make_trials(["a", "b"], blocks=100, effects={"b": 300.0}, sd=0.001)
     row = benchlib.analyze(trials, baseline="a").table.iloc[1]
-    assert row.p_value > 0
-    assert row.p_adjusted > 0
+    assert 0 < row.p_value <= row.p_adjusted
 
 
-def test_a_trial_that_is_absent_lets_no_other_level_into_a_comparison():
-    rows = (
-        """1 A 1000|1 C 500|2 A 1000|2 B 1000|2 C 1000|3 A 1000|3 B 1002|3 C 1001|4 A 1000|4 B 998|4 C 999"""
-    )
-    frame = pd.DataFrame([row.split() for row in rows.split("|")], columns=["block", "level", "tps"])
-    table = benchlib.analyze(frame.astype({"tps": float}), baseline="A").table.set_index("level")
-    assert abs(table["percent_change"]["B"]) < 0.1, "it is as fast in every block that they share"
-    assert table["verdict"]["B"] == "equivalent"
-
-
-def test_fewer_than_three_blocks_that_two_levels_share_give_no_verdict():
-    tps = {"A": {1: 1000, 2: 1010, 3: 1000, 4: 1000}, "B": {3: 1220, 4: 1225, 5: 1300}}
-    rows = [(block, level, float(of)) for level, blocks in tps.items() for block, of in blocks.items()]
-    frame = pd.DataFrame(rows, columns=["block", "level", "tps"])
-    table = benchlib.analyze(frame, baseline="A").table.set_index("level")
-    assert table["verdict"]["B"] == "inconclusive"
+def test_two_levels_are_compared_in_the_blocks_that_they_share():
+    # C, which strays where B is absent, has no say: B is as fast as A in every block that they share
+    same = {"A": [1000] * 4, "B": [None, 1000, 1002, 998], "C": [500, 1000, 1001, 999]}
+    two = {"A": [1000, 1010, 1000, 1000, None], "B": [None, None, 1220, 1225, 1300]}
+    for tps, verdict in ((same, "equivalent"), (two, "inconclusive")):
+        rows = pd.DataFrame(tps).rename_axis("block").rename_axis(columns="level").stack().dropna()
+        table = benchlib.analyze(rows.reset_index(name="tps"), baseline="A").table.set_index("level")
+        assert table["verdict"]["B"] == verdict

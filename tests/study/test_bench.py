@@ -1,105 +1,87 @@
-"""The bench on real servers: trials of a second, whole studies of a few, and what may go wrong meanwhile."""
+"""The bench on real servers: trials of a second, whole studies of a few, what may go wrong meanwhile, what runs beside."""
 
-import json
 import os
 import re
 import signal
-import threading
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from clusters import Trials, bench_plan, eventually
+from clusters import bench_plan, eventually
+from hosts import meanwhile, run_for_real
 
 from benchlib.errors import PreflightError, StudyError
+from benchlib.host.shell import known
+from benchlib.host.sweep import processes_of
 from benchlib.load.pgbench import Pgbench
-from benchlib.plan.design import Trial, randomised_blocks
-from benchlib.plan.model import Study
-from benchlib.plan.workload import Invariant, Script, Workload
-from benchlib.study.bench import Bench, open_bench
-from benchlib.study.loop import keep_study, run_study
+from benchlib.plan.design import Trial
+from benchlib.plan.workload import Beside, Invariant, Script, Workload
+from benchlib.server.statistics import BESIDE
+from benchlib.study.bench import open_bench
+from benchlib.study.experiment import shown
 from benchlib.study.preflight import preflight
-from benchlib.study.records import Counters
+from benchlib.study.records import Counters, Samples
 from benchlib.study.stand import Stand
-from benchlib.study.store import StudyFolder
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
 TWO: dict[str, Any] = {"first": {}, "second": {"settings": {"work_mem": "8MB"}}}
-
-
-def processes_under(folder: Path) -> list[psutil.Process]:
-    return [p for p in psutil.process_iter() if str(folder) in " ".join(words_of(p))]
-
-
-def words_of(process: psutil.Process) -> list[str]:
-    try:
-        return [*process.cmdline(), process.cwd()]
-    except (psutil.Error, OSError):
-        return []
+VIEWS = ("database", "bgwriter", "wal", "checkpointer")
 
 
 @pytest.mark.parametrize(("arrangement", "blocks"), [("standing", 2), ("fresh", 1)])
-def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(
-    arrangement: str, blocks: int, scratch: Path
-) -> None:
-    plan = bench_plan(TWO, arrangement=arrangement)
-    folder = StudyFolder("whole")
-    design = randomised_blocks(list(TWO), blocks, plan.seed)
-    keep_study(folder, Study(name="whole", title="Whole", plan=plan, trials=design))
-    run_study(folder, lambda tell: open_bench(plan, "whole", tell=tell))
+def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blocks, scratch):
+    folder = run_for_real("whole", bench_plan(TWO, arrangement=arrangement), blocks)
     kept = folder.kept()
     assert len(kept) == 2 * blocks
     for trial_id, measurement in kept.items():
-        assert measurement.error is None
-        assert measurement.load_returncode == 0
-        assert measurement.load_wall_s is not None
-        assert measurement.load_cpu_s is not None  # how much depends on the machine
+        assert (measurement.error, measurement.load_returncode) == (None, 0)
+        assert None not in (measurement.load_wall_s, measurement.load_cpu_s), (
+            "how much depends on the machine"
+        )
         assert measurement.settings == (
             {"work_mem": "8192 kB"} if measurement.trial.level == "second" else {}
         )
-        assert b"tps =" in (folder.raw(trial_id, "stdout") or b"")
-        assert b"random seed" in (folder.raw(trial_id, "stderr") or b"")
-        assert b"checkpoint" in (folder.raw(trial_id, "server.log") or b"")
+        for name, words in {
+            "stdout": b"tps =",
+            "stderr": b"random seed",
+            "server.log": b"checkpoint",
+        }.items():
+            assert words in (folder.raw(trial_id, name) or b"")
         counters = Counters.read(folder, trial_id)
-        assert counters is not None
         before, after = dict(counters.before), dict(counters.after)
-        for view in ("database", "bgwriter", "wal", "checkpointer"):
-            assert before[view] is not None
-            assert after[view] is not None
+        assert None not in [moment[view] for view in VIEWS for moment in (before, after)]
         assert after["database"]["xact_commit"] > before["database"]["xact_commit"]
-    hosts = {next(w for w in m.load_argv if w.startswith("--host")) for m in kept.values()}
+    hosts = {word for m in kept.values() for word in m.load_argv if word.startswith("--host")}
     assert len(hosts) == 2, "standing: the second block meets the clusters of the first"
     assert list(scratch.glob("run-*")) == []
-    assert eventually(lambda: processes_under(scratch) == [])
+    assert eventually(lambda: processes_of(scratch) == [])
 
 
-def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_level_gets_a_new_cluster(
-    trials: Trials, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench, drive = trials.bench(bench_plan(TWO)), Bench._drive
-    some = "test_table WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)"
-    changes = {
-        f"DELETE FROM {some}": "pgbench acknowledged .* new rows",
-        f"UPDATE {some}".replace("WHERE", "SET value = 2 WHERE"): "3 rows contradict",
-    }
-    for statement, message in changes.items():
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("DELETE FROM test_table", "pgbench acknowledged .* new rows"),
+        ("UPDATE test_table SET value = 2", "3 rows contradict"),
+    ],
+)
+def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
+    trials, monkeypatch, change, message
+):
+    bench, check_running = trials.bench(bench_plan(TWO)), Stand.check_running
 
-        def meddle(self: Bench, stand: Stand, *rest: Any, statement: str = statement) -> Any:
-            read_report = drive(self, stand, *rest)
-            stand.server.execute(statement)
-            return read_report
+    def meddle(stand):  # when the load has ended
+        stand.server.execute(f"{change} WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)")
+        check_running(stand)
 
-        monkeypatch.setattr(Bench, "_drive", meddle)
-        measurement, folder = trials.run(bench, "first")
-        assert measurement.error_kind == "InvariantError"
-        assert re.search(message, measurement.error or "")
-        assert "tps =" in (folder / "stdout").read_text(), "the evidence is kept"
-        assert "first" not in bench._standing
+    monkeypatch.setattr(Stand, "check_running", meddle)
+    measurement, folder = trials.run(bench, "first")
+    assert measurement.error_kind == "InvariantError"
+    assert re.search(message, measurement.error or "")
+    assert "tps =" in (folder / "stdout").read_text(), "the evidence is kept"
+    assert list(bench.workspace.glob("c*")) == []
 
 
-def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials: Trials) -> None:
+def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials):
     """Else the first seconds of a trial find in memory what the rest of it has to read."""
     drawn = Workload(
         name="drawn",
@@ -110,99 +92,74 @@ def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials: Trials) -> No
         invariant=Invariant(violations="SELECT count(*) - count(DISTINCT number) FROM drawn"),
     )
     plan = bench_plan(TWO, load={"warmup_s": 1}, arrangement="fresh").model_copy(update={"workload": drawn})
-    measurement, _ = trials.run(trials.bench(plan), "first")
-    assert measurement.error is None
+    assert trials.run(trials.bench(plan), "first")[0].error is None
 
 
-def test_clusters_are_built_anew_after_so_many_blocks(trials: Trials) -> None:
-    bench = trials.bench(bench_plan(TWO, rebuild_every=2))
-    seen = []
-    for block in (1, 2, 3):
+@pytest.mark.parametrize(
+    ("rebuild_every", "standing"), [(2, ["c001 c002", "c001 c002", "c003 c004"]), (1, [""])]
+)
+def test_clusters_are_built_anew_after_so_many_blocks(trials, rebuild_every, standing):
+    bench, seen = trials.bench(bench_plan(TWO, rebuild_every=rebuild_every)), list[str]()
+    for block in range(1, len(standing) + 1):
         for position, name in enumerate(TWO, 1):
             with bench._stand_for(Trial(block, position, name, seed=1)):
                 pass
-        seen.append({name: stand.server.folder.name for name, stand in bench._standing.items()})
-    assert seen[0] == seen[1], "not rebuilt before its time"
-    assert not set(seen[1].values()) & set(seen[2].values()), "each time in new folders"
-    assert {path.name for path in bench.workspace.glob("c*")} == set(seen[2].values()), "the former are gone"
+        seen.append(" ".join(sorted(path.name for path in bench.workspace.glob("c*"))))
+    assert seen == standing
 
 
-def test_a_cluster_of_one_block_stands_for_its_trial_alone(trials: Trials) -> None:
-    bench = trials.bench(bench_plan(TWO, rebuild_every=1))
-    measurement, _ = trials.run(bench, "first")
-    assert measurement.error is None
-    assert list(bench.workspace.glob("c*")) == []
+def sessions(stand, name):
+    return stand.server.value(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'")
 
 
-@pytest.mark.parametrize("arrangement", [pytest.param("standing", marks=pytest.mark.long), "fresh"])
-def test_a_server_killed_in_a_trial_costs_that_trial_only(
-    arrangement: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def processes(folder, words):
+    """Those of a run that have these in their command lines."""
+    return [p for p in processes_of(folder) if words in " ".join(known(p.cmdline) or [])]
+
+
+def kill(stand):
+    assert eventually(lambda: sessions(stand, "pgbench") > 0)
+    os.kill(stand.server.pid, signal.SIGKILL)
+
+
+def freeze(stand):
+    words = "postgres: postgres bench"
+    assert eventually(lambda: len(processes(stand.server.folder, words)) > 2)
+    for process in processes(stand.server.folder, words):
+        process.suspend()  # the sampler's own too: nothing may wait for it either
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "befalls", "error"),
+    [
+        ("fresh", kill, "ServerError: the server ended during the trial"),
+        pytest.param(
+            "standing", kill, "ServerError: the server ended during the trial", marks=pytest.mark.long
+        ),
+        pytest.param("standing", freeze, "TrialError: .* did not end within 9 s", marks=pytest.mark.long),
+    ],
+)
+def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error, trials, monkeypatch):
+    monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 9.0)
+    meanwhile(monkeypatch, befalls)
     bench = trials.bench(bench_plan(TWO, arrangement=arrangement))
-    drive = Bench._drive
-    killed: list[int] = []
-
-    def kill_under_load(server: Any) -> None:
-        eventually(
-            lambda: (
-                server.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'") > 0
-            )
-        )
-        os.kill(killed[0], signal.SIGKILL)
-
-    def kill_soon(self: Bench, stand: Any, *rest: Any) -> Any:
-        if not killed:
-            killed.append(stand.server.pid)
-            threading.Thread(target=kill_under_load, args=(stand.server,)).start()
-        return drive(self, stand, *rest)
-
-    monkeypatch.setattr(Bench, "_drive", kill_soon)
     measurement, folder = trials.run(bench, "first")
-    assert measurement.error_kind == "ServerError"
-    assert "the server ended during the trial" in (measurement.error or "")
-    assert "\n" not in (measurement.error or "")
+    assert re.fullmatch(f"{error}.*", f"{measurement.error_kind}: {measurement.error}"), measurement.error
     assert (folder / "server.log").is_file()
     again, _ = trials.run(bench, "first")
     assert again.error is None
     assert again.load_argv[1] != measurement.load_argv[1], "on a new cluster"
 
 
-@pytest.mark.long
-def test_a_load_that_hangs_ends_at_its_limit(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = trials.bench(bench_plan(TWO))
-    with bench._stand_for(Trial(1, 1, "first", seed=1)):
-        pass
-    monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 3.0)
-
-    def freeze_the_sessions() -> None:
-        server = bench._standing["first"].server
-
-        def sessions() -> list[psutil.Process]:
-            return [
-                p
-                for p in processes_under(server.folder)
-                if "postgres: postgres bench" in " ".join(words_of(p))
-            ]
-
-        assert eventually(lambda: len(sessions()) > 2)
-        for process in sessions():
-            process.suspend()  # the sampler's own too: nothing may wait for it either
-
-    threading.Thread(target=freeze_the_sessions).start()
-    assert "did not end within 3 s and was stopped" in (trials.run(bench, "first")[0].error or "")
-    assert trials.run(bench, "first")[0].error is None
-
-
-def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch: Path) -> None:
+def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch):
     levels = {"first": {}, "second": {"initdb": ["--no-such-option"]}}
-    refusal = "level “second”: initdb failed: "
-    with pytest.raises(PreflightError, match=refusal), open_bench(bench_plan(levels), "test"):
-        raise AssertionError("opened")
+    with pytest.raises(PreflightError, match="level “second”: initdb failed: "):
+        open_bench(bench_plan(levels), "test").__enter__()
     assert list(scratch.glob("run-*")) == []
 
 
 @pytest.mark.parametrize("arrangement", ["standing", "fresh"])
-def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: str, trials: Trials) -> None:
+def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement, trials):
     levels = {"first": {"settings": {"shared_preload_libraries": "no_such_library"}}, "second": {}}
     bench = trials.bench(bench_plan(levels, arrangement=arrangement))
     if arrangement == "standing":
@@ -215,26 +172,89 @@ def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement: st
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_a_level_may_name_another_version(trials: Trials) -> None:
+def test_a_level_may_name_another_version(trials):
     bench = trials.bench(bench_plan({"16": {"postgres": "16"}, "18": {}}, arrangement="fresh"))
     measurement, folder = trials.run(bench, "16")
-    assert measurement.error is None
-    assert (measurement.server_version or "").startswith("16")
-    counters = json.loads((folder / "statistics.json").read_text())
-    assert counters["after"]["wal"]["wal_bytes"] > counters["before"]["wal"]["wal_bytes"]
-    assert counters["after"]["checkpointer"] is None, "16 has no such view: null, not zero"
+    assert (measurement.error, (measurement.server_version or "")[:2]) == (None, "16")
+    counters = Counters.from_bytes((folder / Counters.FILE).read_bytes())
+    assert counters.after["wal"]["wal_bytes"] > counters.before["wal"]["wal_bytes"]
+    assert counters.after["checkpointer"] is None, "16 has no such view: null, not zero"
 
 
-def test_a_scale_that_the_disk_cannot_hold_is_refused_before_anything_is_made(scratch: Path) -> None:
-    with pytest.raises(
-        PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ are free: a smaller scale"
-    ):
+def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scratch):
+    rows = dict(preflight(bench_plan(TWO)))
+    assert "PostgreSQL 18" in rows["servers"]
+    assert "pgbench of PostgreSQL 18" in rows["load tool"]
+    with pytest.raises(PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ are free"):
         preflight(bench_plan(TWO, workload="tpcb-like", scale=1_000_000))
     assert list(scratch.iterdir()) == []
 
 
-def test_the_preflight_says_what_there_is_without_making_anything(scratch: Path) -> None:
-    rows = dict(preflight(bench_plan(TWO)))
-    assert "PostgreSQL 18" in rows["servers"]
-    assert "pgbench of PostgreSQL 18" in rows["load tool"]
-    assert list(scratch.iterdir()) == []
+# --- what runs beside the load ------------------------------------------------------------------
+
+
+BUSY = Beside(sql="SELECT count(*) FROM generate_series(1, 100 * :rows);\n", clients=2)
+STUCK = Beside(sql="SELECT pg_sleep(600);\n")
+
+
+def plan_beside(*beside):
+    """A plan with a level that has these beside its load, and one that has nothing."""
+    more = bench_plan({"a": {}, "b": {}}).workload.model_copy(update={"name": "more", "beside": beside})
+    levels = {"alone": {}, "beside": {"workload": "more"}}
+    load = {"variables": {"rows": 10}}
+    return bench_plan(levels, load=load, workloads={"more": more}, arrangement="fresh")
+
+
+def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
+    folder = run_for_real("beside", plan_beside(BUSY, STUCK), 1)
+    experiment = shown(folder)
+    assert experiment.trials["error"].isna().all(), "no row is there but the load's"
+    by_level = experiment.costs.set_index("level")
+    for figure in ("wal_bytes_per_transaction", "server_cpu_ms_per_transaction"):
+        assert by_level[figure].isna().to_dict() == {"alone": False, "beside": True}
+    assert by_level["tool_cpu_ms_per_transaction"].notna().all()
+    (trial,) = [t.id for t in folder.read().trials if t.level == "beside"]
+    assert b"progress: " in (folder.raw(trial, "beside") or b""), "it ran"
+    samples = Samples.read(folder, trial)
+    seen = [sum(n for *_, n in sample["sessions"]) for sample in samples.waits]
+    assert max(seen) in (1, 2), "of the load's two clients, and none of the three"
+
+
+def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
+    measurement, folder = trials.run(trials.bench(plan_beside(Beside(sql="SELECT 1 / 0;\n"))), "beside")
+    assert measurement.error_kind == "LoadError"
+    for words in ("pgbench beside the load ended with status 2: ", "division by zero"):
+        assert words in (measurement.error or "")
+    assert "division by zero" in (folder / "beside").read_text()
+
+
+def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
+    def kill(stand):
+        assert eventually(lambda: sessions(stand, BESIDE) > 0)
+        (process,) = processes(stand.run.folder, "beside-1")
+        process.kill()
+
+    bench = trials.bench(plan_beside(STUCK))
+    meanwhile(monkeypatch, kill)
+    error = trials.run(bench, "beside")[0].error or ""
+    assert error.startswith("pgbench beside the load was ended by signal 9")
+    assert trials.run(bench, "beside")[0].error is None
+
+
+def test_an_interruption_ends_it_with_its_sessions(trials, monkeypatch):
+    left, close = [], Stand.close
+
+    def interrupt(stand):
+        assert eventually(lambda: sessions(stand, BESIDE) == 1)
+        raise KeyboardInterrupt
+
+    def counted(stand):
+        left.append(sessions(stand, BESIDE))
+        close(stand)
+
+    meanwhile(monkeypatch, interrupt)
+    monkeypatch.setattr(Stand, "close", counted)
+    bench = trials.bench(plan_beside(STUCK))
+    with pytest.raises(KeyboardInterrupt):
+        trials.run(bench, "beside")
+    assert left == [0], "before its server goes"

@@ -1,23 +1,21 @@
 """Levels are crashed for real: what is promised is there afterwards, what is given up may be gone, and nothing stays behind."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from clusters import eventually, remains
+from hosts import ending
+from needs import ordinary_user
 
 from benchlib.errors import InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.plan.level import Level
-from benchlib.plan.model import Plan
-from benchlib.server.cluster import Cluster
 from benchlib.study import crashes
-from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, Round, kept_crashes, left_out
+from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, kept_crashes, left_out
 from benchlib.study.crashes import crash_missing
 from benchlib.study.crashes.commits import WORKLOAD, examine
 from benchlib.study.store import StudyFolder
@@ -36,17 +34,16 @@ def only(monkeypatch: pytest.MonkeyPatch, kind: Kind, *levels: str) -> None:
 
 
 @pytest.fixture
-def crashed(folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Crashed:
+def crashed(folder_of, scratch, monkeypatch):
     """Crashes levels, given by their settings, so many times each, and sees that nothing stays behind."""
 
-    def make(kind: Kind, rounds: int, **levels: dict[str, Any]) -> list[Crash]:
+    def make(kind, rounds, **levels):
         only(monkeypatch, kind, *levels)
         folder = folder_of(levels={name: Level(settings=settings) for name, settings in levels.items()})
         crash_missing(folder, rounds, print)
         kept = kept_crashes(folder)
         assert [(c.level, c.number) for c in kept] == [(n, i) for n in levels for i in range(1, rounds + 1)]
-        assert list(scratch.iterdir()) == []
-        assert remains(scratch) == []
+        assert [*scratch.iterdir(), *remains(scratch)] == []
         return kept
 
     return make
@@ -54,7 +51,7 @@ def crashed(folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: p
 
 @pytest.mark.long
 @pytest.mark.pg
-def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) -> None:
+def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed):
     late = {"synchronous_commit": "off", "wal_writer_delay": "1s"}
     found = crashed(KILLED, 2, late=late, unsafe={"fsync": "off"})
     assert all(each.acknowledged and each.recovery_s and not each.damage for each in found)
@@ -67,100 +64,85 @@ def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed: Crashed) ->
 
 @pytest.mark.pg
 @pytest.mark.long
-def test_a_power_cut_loses_nothing_that_was_promised(crashed: Crashed) -> None:
-    for each in crashed(POWER_CUT, 3, defaults={}):
-        assert (each.lost, each.damage) == (0, ())
-        assert each.acknowledged
+@pytest.mark.parametrize(
+    ("rounds", "settings", "shows"),
+    [
+        (3, {}, lambda each: each.acknowledged and (each.lost, each.damage) == (0, ())),
+        (2, {"fsync": "off"}, lambda each: each.lost or each.damage),
+    ],
+    ids=["nothing is lost", "what fsync is for"],
+)
+def test_a_power_cut_shows_in_each_round(crashed, rounds, settings, shows):
+    assert all(shows(each) for each in crashed(POWER_CUT, rounds, cut=settings))
 
 
 @pytest.mark.pg
 @pytest.mark.long
-def test_a_power_cut_shows_what_fsync_is_for(crashed: Crashed) -> None:
-    assert all(each.lost or each.damage for each in crashed(POWER_CUT, 2, unsafe={"fsync": "off"}))
-
-
-@pytest.mark.pg
-@pytest.mark.long
-def test_a_power_cut_tears_pages_that_nobody_wrote_to_the_wal(crashed: Crashed) -> None:
+def test_a_power_cut_tears_pages_that_nobody_wrote_to_the_wal(crashed):
     found = crashed(POWER_CUT, 12, torn={"full_page_writes": "off"})
-    damage = [words for each in found for words in each.damage]
-    assert damage
-    assert all("invalid page" in words for words in damage)
+    assert {"invalid page" in words for each in found for words in each.damage} == {True}
 
 
 @pytest.mark.pg
-def test_damage_is_told_in_the_servers_words(new_cluster: Callable[[str], Cluster]) -> None:
-    """A row without its value, then a page that is overwritten while the server is down."""
+def test_damage_is_told_in_the_servers_words(new_cluster):
+    """A row without its value, then a page that is overwritten while the server is down, then no file at all."""
     cluster = new_cluster("18")
+
+    def found():
+        rows, damage = examine(cluster, 1)
+        assert rows == {(0, 0), (0, 1)}, "what can be read is read"
+        return damage
+
     cluster.configure({"fsync": "off"})
     cluster.start()
     cluster.execute("CREATE DATABASE bench", dbname="postgres")
     cluster.execute(WORKLOAD.load_sql, "INSERT INTO acknowledged VALUES (1, 0, 0), (1, 0, 1), (2, 0, 0)")
-    rows, damage = examine(cluster, 1)
-    assert rows == {(0, 0), (0, 1)}
-    assert damage == ("commits, by their rows and by the values that they raised: 3 and 0",)
+    assert found() == ("commits, by their rows and by the values that they raised: 3 and 0",)
     cluster.execute("UPDATE pages SET value = 1 WHERE id IN (1, 2, 3)")
-    assert examine(cluster, 1)[1] == ()
+    assert found() == ()
     path = cluster.data / str(cluster.value("SELECT pg_relation_filepath('pages')"))
     cluster.stop()
     with path.open("r+b") as file:
         file.seek(7 * 8192 + 4096)
         file.write(b"torn" * 1024)
     cluster.start()
-    rows, damage = examine(cluster, 1)
-    assert rows == {(0, 0), (0, 1)}
-    assert any(words.startswith("pages: invalid page in block 7 of relation") for words in damage)
-    assert all(words.startswith("pages") for words in damage)
+    assert any(words.startswith("pages: invalid page in block 7 of relation") for words in found())
+    assert all(words.startswith("pages") for words in found())
     cluster.stop()
     path.unlink()
     cluster.start()
-    rows, damage = examine(cluster, 1)  # what else can be read is read
-    assert rows == {(0, 0), (0, 1)}
-    assert any("could not open file" in words for words in damage)
+    assert any("could not open file" in words for words in found())
 
 
-def test_a_level_that_cannot_be_built_is_named(
-    folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
-        raise ServerError("it did not start")
-
-    monkeypatch.setattr(crashes, "build", refused)
+def test_a_level_that_cannot_be_built_is_named(folder_of, scratch, monkeypatch):
+    monkeypatch.setattr(crashes, "build", Mock(side_effect=ServerError("it did not start")))
     only(monkeypatch, KILLED, "tuned")
-    with pytest.raises(
-        StudyError, match=r"level “tuned” cannot be crashed \(killed server\): it did not start"
-    ):
+    with ending((StudyError, r"level “tuned” cannot be crashed \(killed server\): it did not start")):
         crash_missing(folder_of(), 1, print)
     assert list(scratch.iterdir()) == []
 
 
-def test_only_what_is_missing_is_crashed_and_kept_at_once(
-    folder_of: Callable[..., StudyFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_power(kind: Kind) -> None:
+def test_only_what_is_missing_is_crashed_and_kept_at_once(folder_of, monkeypatch):
+    figures = {
+        "after_s": 1, "server_version": "18.4", "acknowledged": 5, "lost": 0, "oldest_lost_ms": None,
+        "unacknowledged": 0, "recovery_s": 0.5, "damage": (),
+    }  # fmt: skip
+
+    def no_power(kind):
         if kind == POWER_CUT:
             raise PreflightError("only root")
 
-    def stopped(plan: Plan, rounds: list[Round], templates: Any) -> Iterator[Crash]:
+    def stopped(plan, rounds, templates):
         for each in rounds[:2]:
             templates.tell(f"“{each.level}”")
-            kept = {
-                "after_s": 1,
-                "server_version": "18.4",
-                "acknowledged": 5,
-                "lost": 0,
-                "oldest_lost_ms": None,
-            }
-            more = {"unacknowledged": 0, "recovery_s": 0.5, "damage": ()}
-            yield Crash.model_validate({**each.model_dump(), **kept, **more})
+            yield Crash.model_validate({**each.model_dump(), **figures})
         raise KeyboardInterrupt
 
-    lines: list[str] = []
+    folder, lines = folder_of(), []
     monkeypatch.setattr(crashes, "check", no_power)
     monkeypatch.setattr(crashes, "_crashes", stopped)
     with pytest.raises(InputError, match="run the study first"):
         crash_missing(StudyFolder("none"), 3, lines.append)
-    folder = folder_of()
     for kept in (2, 4):
         with pytest.raises(Interrupted, match=rf"2 of {8 - kept} crashes are kept"):
             crash_missing(folder, 3, lines.append)
@@ -173,24 +155,25 @@ def test_only_what_is_missing_is_crashed_and_kept_at_once(
         kept_crashes(folder)
 
 
-def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of) -> None:
+def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of):
+    ext4, memory = ({"file_system": kind, "size": 1 << 30} for kind in ("ext4", "tmpfs"))
     levels = {
         "load": Level(load={"clients": 9}),
         "theirs": Level(target={"server": "crm"}),
         "replica": Level(replication={"replicas": 1}),
-        "memory": Level(storage={"wal": {"file_system": "tmpfs", "size": 1 << 30}}),
+        "memory": Level(storage={"wal": memory}),
         "capped": Level(storage={"write_iops": 500}),
-        "ext4": Level(storage={"data": {"file_system": "ext4", "size": 1 << 30}}),
+        "ext4": Level(storage={"data": ext4}),
         "folder": Level(storage={"data": {"file_system": None, "path": "/mnt/fast"}}),
     }
-    plan = plan_of(levels=levels)
-    assert left_out(plan, KILLED).keys() == {"control", "load", "theirs", "replica"}
-    assert left_out(plan, POWER_CUT).keys() == {"control", "load", "theirs", "replica", "memory", "folder"}
+    plan, never = plan_of(levels=levels), {"control", "load", "theirs", "replica"}
+    assert left_out(plan, KILLED).keys() == never
+    assert left_out(plan, POWER_CUT).keys() == never | {"memory", "folder"}
     assert left_out(plan, KILLED)["load"] == "its server is that of “defaults”"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may cut the power")
-def test_a_power_cut_is_refused_to_others_than_root() -> None:
+@ordinary_user
+def test_a_power_cut_is_refused_to_others_than_root():
     with pytest.raises(PreflightError, match="only root"):
         crashes.check(POWER_CUT)
 
@@ -205,19 +188,16 @@ crashes.crash_missing(StudyFolder("small"), 8, lambda line: print(line, flush=Tr
 
 @pytest.mark.pg
 @pytest.mark.long
-def test_a_kill_amid_power_cuts_leaves_nothing(
-    folder_of: Callable[..., StudyFolder], scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_amid_power_cuts_leaves_nothing(folder_of, scratch, monkeypatch):
     only(monkeypatch, POWER_CUT)
-    folder = folder_of()
-    expiry = Path("/proc/sys/vm/dirty_expire_centisecs").read_text()
+    folder, tunable = folder_of(), Path("/proc/sys/vm/dirty_expire_centisecs")
+    expiry = tunable.read_text()
     doomed = subprocess.Popen([sys.executable, "-c", DOOMED], stdout=subprocess.PIPE, text=True)
     assert doomed.stdout is not None
     while not kept_crashes(folder):
         assert doomed.stdout.readline()
     time.sleep(1.5)
-    doomed.send_signal(signal.SIGKILL)
+    doomed.kill()
     doomed.communicate()
     assert eventually(lambda: list(scratch.iterdir()) == [])
-    assert remains(scratch) == []
-    assert Path("/proc/sys/vm/dirty_expire_centisecs").read_text() == expiry
+    assert (remains(scratch), tunable.read_text()) == ([], expiry)

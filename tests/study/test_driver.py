@@ -1,13 +1,14 @@
 """A study on many hosts: each trial is kept once, whatever dies and whatever is sent twice."""
 
-import contextlib
 import secrets
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import nullcontext
+from itertools import count
+from math import inf
+from unittest.mock import Mock
 
 import pytest
 from fakes import FakeBench
+from hosts import ending, ids, spoilt
 
 from benchlib.errors import HostBusyError, Interrupted, StudyError
 from benchlib.plan.fleet import Fleet
@@ -16,272 +17,177 @@ from benchlib.study.at_host import UnwantedError
 from benchlib.study.driver import MOST_ATTEMPTS, run_on_fleet
 from benchlib.study.store import StudyFolder
 
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE_S", "_LOOK_S"):
-        monkeypatch.setattr(driver, name, 0)
-
-
-class Task:
-    """A task that has been run when it was given out."""
-
-    def __init__(self, reason: BaseException | None = None) -> None:
-        self.reason, self.status = reason, "error" if reason else "finished"
-
-    def done(self) -> bool:
-        return True
-
-    def exception(self) -> BaseException | None:
-        return self.reason
-
-    def cancel(self) -> None:
-        self.status = "cancelled"
+KILLED = UnwantedError("killed")
 
 
 class Queue(list):
     name = "messages"
 
-    def get(self, batch: bool) -> list[Any]:
-        messages = list(self)
-        self.clear()
+    def get(self, batch):
+        messages, self[:] = list(self), []
         return messages
 
 
 class FakeHosts:
     """Hosts that run what they are given at once; ``script`` says how a call ends early.
 
-    Its keys are numbers of calls (from 1), its values how many messages come through, and what ends the call.
+    Its keys are numbers of calls (from 1), its values how many messages come through, and what ends the call. ``there`` are
+    the hosts that are connected, or what the scheduler answers.
     """
 
-    def __init__(
-        self, *names: str, script: dict[int, tuple[int, Any]] | None = None, back_within_s: float = 999
-    ) -> None:
+    def __init__(self, *names, script=None, back_within_s=999, there=None, lost=None):
         self.fleet = Fleet(scheduler="inproc://", insecure=True, back_within_s=back_within_s)
-        self.names, self.script = list(names), script or {}
-        self.there = {name: f"{name}:1" for name in names}
-        self.messages = Queue()
-        self.sent: list[dict[str, Any]] = []
-        self.calls: list[tuple[str, list[int]]] = []
-        self.before: Callable[[int], None] = lambda call: None
+        self.script = script or {}
+        self.there = {name: f"{name}:1" for name in names} if there is None else there
+        self.servers, self.addresses = (
+            lambda: list(names),
+            Mock(side_effect=lost or (lambda: dict(self.there))),
+        )
+        self.messages, self.sent, self.calls, self.tasks = Queue(), [], [], []
+        self.connected, self.queue = (lambda: nullcontext(self)), (lambda: nullcontext(self.messages))
+        self.before, self.twice = (lambda call: None), False
 
-    @contextlib.contextmanager
-    def connected(self) -> Iterator["FakeHosts"]:
-        yield self
-
-    @contextlib.contextmanager
-    def queue(self) -> Iterator[Queue]:
-        yield self.messages
-
-    def servers(self) -> list[str]:
-        return self.names
-
-    def addresses(self) -> dict[str, str]:
-        return dict(self.there)
-
-    def submit(self, host: str, address: str, call: Any, queue: str, number: int) -> Task:
-        study = call.args[0]
-        self.calls.append((host, sorted({trial.block for trial in study.trials})))
+    def submit(self, host, address, call, queue, number):
+        self.calls.append((host, sorted({trial.block for trial in call.args[0].trials})))
         self.before(len(self.calls))
-        limit, reason = self.script.get(len(self.calls), (9999, None))
-        tag, sent = {"host": host, "number": number, "sender": secrets.token_hex(4)}, 0
+        limit, reason = self.script.get(len(self.calls), (inf, None))
+        tag, trials = {"host": host, "number": number, "sender": secrets.token_hex(4)}, count()
 
-        def send(message: Any) -> None:
-            nonlocal sent
-            if "measurement" in message:
-                if sent == limit:
-                    raise reason
-                sent += 1
+        def send(message):
+            if "measurement" in message and next(trials) == limit:
+                raise reason
             self.messages.append({**tag, **message})
             self.sent.append({**tag, **message})
+            if self.twice and "files" in message:
+                other = {"sender": "again", "files": {"stdout": b"other"}}
+                self.messages.append({**tag, **message, **other})
 
+        task = Mock(status="finished", done=lambda: True)
         try:
             call(send)
         except Exception as end:
-            return Task(end)
-        return Task(reason if limit == 9999 else None)
-
-
-Run = Callable[..., None]
+            task.configure_mock(status="error", **{"exception.return_value": end})
+        self.tasks.append(task)
+        return task
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Runs a study on fake hosts with fake benches."""
+def run(tmp_path, monkeypatch):
+    """Runs a study on fake hosts with fake benches, to its end or until an error; the lines that it tells."""
+    for name in ("_PAUSE_S", "_LOOK_S"):
+        monkeypatch.setattr(driver, name, 0)
 
-    def make(folder: StudyFolder, hosts: FakeHosts, **options: Any) -> None:
-        bench = FakeBench(
-            folder.read().plan, tmp_path, tps=options.pop("tps", None), failing=options.pop("failing", None)
-        )
-        run_on_fleet(folder, hosts, open_bench=bench.open, **options)  # type: ignore[arg-type]
+    def make(folder, hosts, ends=None, failing=None, **options):
+        bench, lines = FakeBench(folder.read().plan, tmp_path, failing=failing), list[str]()
+        with ending(ends):
+            run_on_fleet(folder, hosts, **{"tell": lines.append, "open_bench": bench.open, **options})
+            assert "enough" in options or list(folder.kept()) == ids(folder)
+        return lines
 
     return make
 
 
-def hosts_of_blocks(folder: StudyFolder) -> dict[int, set[str | None]]:
-    hosts: dict[int, set[str | None]] = {}
-    for measurement in folder.kept().values():
-        hosts.setdefault(measurement.trial.block, set()).add(measurement.ran_on)
-    return hosts
+def hosts_of_blocks(folder: StudyFolder) -> dict[int, str]:
+    """Each block's one host."""
+    pairs = {(m.trial.block, m.ran_on) for m in folder.kept().values()}
+    assert len(dict(pairs)) == len(pairs)
+    return dict(sorted(pairs))
 
 
-def ids(folder: StudyFolder) -> list[str]:
-    return [trial.id for trial in folder.read().trials]
-
-
-def spoilt(folder: StudyFolder) -> list[str]:
-    return sorted(path.name for path in folder.path.glob("spoilt/*"))
-
-
-def test_each_host_runs_the_blocks_that_the_plan_pins_to_it_and_says_so(folder_of, run: Run) -> None:
+def test_each_host_runs_the_blocks_that_the_plan_pins_to_it_once(folder_of, run):
     folder, hosts = folder_of(6), FakeHosts("a", "b")
     run(folder, hosts)
-    assert list(folder.kept()) == ids(folder)
-    assert hosts_of_blocks(folder) == {1: {"a"}, 2: {"a"}, 3: {"a"}, 4: {"b"}, 5: {"b"}, 6: {"b"}}
-    assert spoilt(folder) == []
-
-
-def test_nothing_is_connected_to_where_nothing_is_missing(folder_of, run: Run) -> None:
-    folder, hosts = folder_of(2), FakeHosts("a")
+    assert "".join(hosts_of_blocks(folder).values()) == "aaabbb"
     run(folder, hosts)
+    assert (len(hosts.calls), spoilt(folder)) == (2, []), "nothing is handed out where nothing is missing"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "calls", "n_spoilt"),
+    [
+        (FakeHosts("a", "b", script={1: (4, KILLED)}), [("a", [1, 3]), ("b", [2, 4]), ("a", [3])], 1),
+        (FakeHosts("a", script={call: (0, HostBusyError("busy")) for call in range(1, MOST_ATTEMPTS + 3)}),
+         [("a", [1, 2, 3, 4])] * (MOST_ATTEMPTS + 3), 0),  # which counts as no attempt
+    ],
+    ids=["lost and back", "busy"],
+)  # fmt: skip
+def test_an_unfinished_block_runs_again_whole(folder_of, run, hosts, calls, n_spoilt):
+    folder = folder_of(4)
     run(folder, hosts)
-    assert len(hosts.calls) == 1
+    assert (hosts.calls, len(spoilt(folder))) == (calls, n_spoilt)
 
 
-def test_a_host_that_is_lost_and_back_runs_its_unfinished_block_again_whole(folder_of, run: Run) -> None:
-    folder, hosts = folder_of(4), FakeHosts("a", "b", script={1: (4, UnwantedError("killed"))})
-    run(folder, hosts)
-    assert hosts.calls == [("a", [1, 3]), ("b", [2, 4]), ("a", [3])]
-    assert list(folder.kept()) == ids(folder)
-    assert spoilt(folder) == [f"{ids(folder)[6]}.1"]
-
-
-def test_a_failed_trial_that_is_set_aside_counts_as_failed_no_more(folder_of, run: Run) -> None:
-    folder, hosts = folder_of(1), FakeHosts("a", script={1: (2, UnwantedError("killed"))})
-    lines: list[str] = []
-    run(folder, hosts, tell=lines.append, failing={1: "no space"})
+def test_a_failed_trial_that_is_set_aside_counts_as_failed_no_more(folder_of, run):
+    lines = run(folder_of(1), FakeHosts("a", script={1: (2, KILLED)}), failing={1: "no space"})
     assert any(line.startswith("small: trial 1/3, 1 failed, ") for line in lines)
+    assert [line[:17] for line in lines if "has lost" in line] == ["small: trial 0/3,"]
     assert "failed" not in lines[-1], lines
 
 
-def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run: Run) -> None:
+def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run):
     folder = folder_of(4)
     hosts = FakeHosts("a", "b", script={1: (2, RuntimeError("the worker died"))}, back_within_s=0)
     hosts.before = lambda call: hosts.there.pop("a", None)
     run(folder, hosts)
-    assert hosts_of_blocks(folder) == {block: {"b"} for block in (1, 2, 3, 4)}
+    assert hosts_of_blocks(folder) == dict.fromkeys((1, 2, 3, 4), "b")
     assert len(spoilt(folder)) == 2
 
 
-def test_a_busy_host_is_asked_again_and_counts_as_no_attempt(folder_of, run: Run) -> None:
-    busy = {call: (0, HostBusyError("another run is here")) for call in range(1, MOST_ATTEMPTS + 3)}
-    folder, hosts = folder_of(1), FakeHosts("a", script=busy)
-    run(folder, hosts)
-    assert list(folder.kept()) == ids(folder)
-    assert len(hosts.calls) == MOST_ATTEMPTS + 3
-
-
-def test_a_block_that_is_lost_again_and_again_ends_the_run(folder_of, run: Run) -> None:
-    always = {call: (1, UnwantedError("out of memory")) for call in range(1, 99)}
+@pytest.mark.parametrize(
+    ("hosts", "failing", "message"),
+    [
+        (FakeHosts("a", script=dict.fromkeys(range(99), (1, UnwantedError("out of memory")))), (),
+         f"block 1 was lost {MOST_ATTEMPTS} times, at last on a: out of memory"),
+        (FakeHosts("a", back_within_s=0, there={}), (), "no host is left for the blocks of a "),
+        (FakeHosts("a", lost=OSError("closed")), (), r"the fleet's scheduler is lost \(OSError\)"),
+        (FakeHosts("a", "b"), ("defaults", "control", "tuned"), "a: every trial of block 1 failed"),
+    ],
+    ids=["lost again and again", "no host", "no scheduler", "cannot do it"],
+)  # fmt: skip
+def test_what_cannot_go_on_ends_the_run_in_words(folder_of, run, hosts, failing, message):
     folder = folder_of(1)
-    with pytest.raises(
-        StudyError, match=rf"block 1 was lost {MOST_ATTEMPTS} times, at last on a: out of memory"
-    ):
-        run(folder, FakeHosts("a", script=always))
-    assert folder.kept() == {}
-    assert len(spoilt(folder)) == MOST_ATTEMPTS
+    run(folder, hosts, ends=(StudyError, message), failing=dict.fromkeys(failing, "no space"))
+    assert len(spoilt(folder)) == (MOST_ATTEMPTS if hosts.script else 0)
 
 
-def test_no_host_at_all_ends_the_run_in_words(folder_of, run: Run) -> None:
-    hosts = FakeHosts("a", back_within_s=0)
-    hosts.there = {}
-    with pytest.raises(
-        StudyError, match=r"no host is left for the blocks of a \(no worker of it is connected\)"
-    ):
-        run(folder_of(1), hosts)
-
-
-def test_a_scheduler_that_is_lost_is_told_in_words(folder_of, run: Run) -> None:
-    folder, hosts = folder_of(2), FakeHosts("a")
-
-    def lost() -> dict[str, str]:
-        raise OSError("connection closed")
-
-    hosts.addresses = lost  # type: ignore[method-assign]
-    with pytest.raises(StudyError, match=r"^the fleet's scheduler is lost \(OSError\): start it"):
-        run(folder, hosts)
-
-
-def test_what_a_host_cannot_do_ends_the_run_with_its_name(folder_of, run: Run) -> None:
-    folder, hosts = folder_of(2), FakeHosts("a", "b")
-    failing = dict.fromkeys(folder.read().plan.factor.levels, "no space")
-    with pytest.raises(StudyError, match=r"^a: every trial of block 1 failed"):
-        run(folder, hosts, failing=failing)
-
-
-def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run: Run) -> None:
-    folder, hosts = folder_of(1), FakeHosts("a", script={1: (1, UnwantedError("gone"))})
+def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run):
+    folder, hosts = folder_of(1), FakeHosts("a", script={1: (1, KILLED)})
     hosts.before = lambda call: hosts.messages.extend(hosts.sent)
     run(folder, hosts)
-    first_of_the_second_attempt = 1_700_000_000 + 20 * 3
-    assert [m.started_s for m in folder.kept().values()] == [
-        first_of_the_second_attempt + 20 * n for n in range(3)
-    ]
+    starts = [m.started_s - 1_700_000_000 for m in folder.kept().values()]
+    assert starts == [60, 80, 100], "the first attempt had two calls"
 
 
-def test_a_second_execution_under_the_same_number_is_discarded(folder_of, run: Run, monkeypatch) -> None:
+def test_a_second_execution_under_the_same_number_is_discarded(folder_of, run):
     folder, hosts = folder_of(1), FakeHosts("a")
-    get = Queue.get
-
-    def twice(self: Queue, batch: bool) -> list[Any]:
-        messages = get(self, batch)
-        return [
-            *messages,
-            *({**m, "sender": "again", "files": {"stdout": b"other"}} for m in messages if "files" in m),
-        ]
-
-    monkeypatch.setattr(Queue, "get", twice)
+    hosts.twice = True
     run(folder, hosts)
-    assert list(folder.kept()) == ids(folder)
     assert all(folder.raw(trial_id, "stdout") != b"other" for trial_id in ids(folder))
 
 
-def test_a_block_that_was_left_half_done_is_set_aside_before_it_runs(folder_of, run: Run) -> None:
-    folder = folder_of(2)
-    run(folder, FakeHosts("a"))
-    folder.set_aside(ids(folder)[4])
-    hosts = FakeHosts("a")
+def test_a_block_that_was_left_half_done_is_set_aside_before_it_runs(folder_of, run):
+    folder, hosts = folder_of(2), FakeHosts("a")
     run(folder, hosts)
-    assert hosts.calls == [("a", [2])]
+    folder.set_aside(ids(folder)[4])
+    run(folder, hosts)
+    assert hosts.calls[1:] == [("a", [2])]
     assert len(spoilt(folder)) == 3
-    assert list(folder.kept()) == ids(folder)
 
 
-def test_an_interruption_keeps_what_has_come_and_calls_the_others_off(folder_of, run: Run) -> None:
+def test_an_interruption_keeps_what_has_come_and_calls_the_others_off(folder_of, run):
     folder, hosts = folder_of(3), FakeHosts("a", "b", "c")
-    tasks: list[Task] = []
 
-    def tell(line: str) -> None:
+    def tell(line):
         if "trial 4/9" in line:
             raise KeyboardInterrupt
 
-    submit = hosts.submit
-    hosts.submit = lambda *a, **k: tasks.append(submit(*a, **k)) or tasks[-1]  # type: ignore[func-returns-value,method-assign,return-value]
-    with pytest.raises(Interrupted, match="stopped: 4 of 9 trials are kept in data/small"):
-        run(folder, hosts, tell=tell)
-    assert {task.status for task in tasks} == {"cancelled"}
-    run(folder, FakeHosts("a", "b", "c"))
-    assert list(folder.kept()) == ids(folder)
+    run(folder, hosts, ends=(Interrupted, "stopped: 4 of 9 trials are kept in data/small"), tell=tell)
+    assert all(task.cancel.called for task in hosts.tasks)
+    run(folder, hosts)
 
 
-def test_a_study_that_is_looked_at_stops_at_a_look(folder_of, plan_of, run: Run) -> None:
+def test_a_study_that_is_looked_at_stops_at_a_look(folder_of, plan_of, run):
     folder, hosts = folder_of(9, plan=plan_of(looks=(3, 5, 7, 9))), FakeHosts("a", "b", "c")
-    lines: list[str] = []
-    run(
-        folder,
-        hosts,
-        tell=lines.append,
-        enough=lambda: "all verdicts are in" if len(folder.kept()) == 15 else None,
-    )
-    assert sorted(hosts_of_blocks(folder)) == [1, 2, 3, 4, 5]
-    assert lines[-1].endswith("done early: all verdicts are in")
+    lines = run(folder, hosts, enough=lambda: "enough" if len(folder.kept()) == 15 else None)
+    assert list(hosts_of_blocks(folder)) == [1, 2, 3, 4, 5]
+    assert lines[-1].endswith("done early: enough")

@@ -8,17 +8,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
 import pytest
-from fakes import FakeBench, pgbench_output, seal
+from fakes import pgbench_output, seal
+from kept import ran
 
 from benchlib.errors import BenchlibError
 from benchlib.load.parse import KINDS, parse_text
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.loop import run_study
 from benchlib.study.results import tunables
 from benchlib.study.store import CHECKSUMS, StudyFolder
 from benchlib.study.trim import trim
@@ -27,26 +28,10 @@ pytestmark = pytest.mark.long
 SCALE = float(os.environ.get("BENCHLIB_FUZZ", "0.01"))
 CORPUS = sorted((Path(__file__).parents[1] / "load" / "parse" / "corpus").rglob("*.*"))
 ODD: tuple[Any, ...] = (
-    *(
-        None,
-        "",
-        "x",
-        0,
-        -1,
-        1e308,
-        10**30,
-        [],
-        {},
-        [None],
-        {"a": []},
-        True,
-        "\x1b[31m",
-        "9" * 5000,
-        "../../x",
-        "=1+1",
-    ),
-    *(["a", 1], "1_7", "nan", [[[]]], {"host": 1}),
-)
+    None, True, 0, -1, 1e308, 10**30, "", "x", "nan", "1_7", "=1+1", "../../x", "\x1b[31m", "9" * 5000,
+    [], {}, [None], [[[]]], ["a", 1], {"a": []}, {"host": 1},
+)  # fmt: skip
+NOISE = (b"9" * 30, b"nan", b"-", b".", b" ", b"\n", b"\0", b"\x1b[")
 
 
 @pytest.fixture
@@ -69,28 +54,13 @@ def refused_in_a_line() -> Iterator[None]:
 
 
 def broken(data: bytes, random: Random) -> bytes:
-    """The same with a few bytes changed, cut, doubled or moved."""
+    """The same with a few bytes changed, cut, doubled, moved or put between."""
     for _ in range(random.randint(1, 4)):
         at, to = sorted(random.randint(0, len(data)) for _ in range(2))
-        match random.randrange(6):
-            case 0:
-                data = data[:at] + bytes([random.randrange(256)]) + data[at + 1 :]
-            case 1:
-                data = data[:at]
-            case 2:
-                data = data[:at] + data[to:]
-            case 3:
-                data = data[:to] + data[at:to] + data[to:]
-            case 4:
-                lines = data.splitlines(keepends=True)
-                random.shuffle(lines)
-                data = b"".join(lines)
-            case 5:
-                data = (
-                    data[:at]
-                    + random.choice([b"9" * 30, b"nan", b"-", b".", b" ", b"\n", b"\0", b"\x1b["])
-                    + data[at:]
-                )
+        lines = data[at:to].splitlines(keepends=True)
+        moved = b"".join(random.sample(lines, len(lines)))
+        between = random.choice([b"", data[:at], data[at:to] * 2, moved, random.choice(NOISE) + data[at:to]])
+        data = data[:at] + between + random.choice([data[to:], data[to + 1 :], b""])
     return data
 
 
@@ -103,51 +73,33 @@ def test_broken_texts_are_read_or_refused(random: Random) -> None:
             json.dumps(parse_text(text, kind=random.choice([None, *KINDS])), allow_nan=False)
 
 
-def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where every value in JSON is."""
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every holder in JSON with the keys, or indices, that it has."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(deeper for key, one in inner for deeper in paths_in(one, (*path, key)))]
+    return [place for key, one in inner for place in ((value, key), *places(one))]
 
 
 def damage(path: Path, random: Random) -> None:
     """Exchange or remove a value in a file of JSON, or break its bytes."""
-    data = path.read_bytes()
     if path.suffix != ".json" or random.random() < 0.2:
-        path.write_bytes(broken(data, random))
+        path.write_bytes(broken(path.read_bytes(), random))
         return
-    value = json.loads(data)
-    *way, last = random.choice(paths_in(value)[1:])
-    holder = value
-    for key in way:
-        holder = holder[key]
+    value = json.loads(path.read_bytes())
+    holder, key = random.choice(places(value))
+    holder[key] = random.choice(ODD)
     if random.random() < 0.3:
-        del holder[last]
-    else:
-        holder[last] = random.choice(ODD)
+        del holder[key]
     path.write_text(json.dumps(value))
 
 
-def read(folder: StudyFolder) -> None:
+def asked(of: Experiment) -> list[Callable[[], object]]:
     """All that is derived of a study."""
-    experiment: Experiment = shown(folder)
-    for ask in (
-        lambda: experiment.trials,
-        lambda: experiment.progress,
-        lambda: experiment.recorded,
-        lambda: experiment.measured,
-        lambda: tunables(experiment.plan, experiment.kept),
-        experiment.facts,
-        experiment.durability,
-    ):
-        with refused_in_a_line():
-            ask()
+    frames = (partial(getattr, of, name) for name in ("trials", "progress", "recorded", "measured"))
+    return [*frames, lambda: tunables(of.plan, of.kept), of.facts, of.durability]
 
 
-def test_damaged_studies_are_read_or_refused(
-    random: Random, folder_of: Callable[..., StudyFolder], tmp_path: Path
-) -> None:
-    sound = folder_of(3, name="sound")
-    run_study(sound, FakeBench(sound.read().plan, tmp_path, instruments=True).open)
+def test_damaged_studies_are_read_or_refused(random: Random, folder_of, tmp_path: Path) -> None:
+    sound = ran(folder_of(3, name="sound"), tmp_path, instruments=True)
     for number in range(int(2_000 * SCALE)):
         folder = StudyFolder("hurt")
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -158,10 +110,12 @@ def test_damaged_studies_are_read_or_refused(
         for path in random.sample(files, min(len(files), random.randint(1, 3))):
             damage(path, random)
         if random.random() < 0.8:  # so that what is inside is read
+            (folder.path / CHECKSUMS).unlink(missing_ok=True)
             if (folder.path / "trials").is_dir():
                 seal(folder)
-            else:
-                (folder.path / CHECKSUMS).unlink(missing_ok=True)
         with refused_in_a_line():
-            read(folder)
+            for ask in asked(shown(folder)):
+                with refused_in_a_line():
+                    ask()
+        with refused_in_a_line():
             trim(folder)

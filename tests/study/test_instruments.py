@@ -1,17 +1,15 @@
 """What the instruments recorded, from raw files whose figures can be told by heart."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from fakes import FakeBench, seal
+from fakes import seal
+from hosts import measured
 
-from benchlib.study.experiment import shown
-from benchlib.study.instruments import SECONDS, Recorded
-from benchlib.study.loop import run_study
+from benchlib.study.experiment import Experiment, shown
+from benchlib.study.instruments import SECONDS
 from benchlib.study.records import ReplicaReadings, Samples
 from benchlib.study.results import COSTS
 from benchlib.study.store import StudyFolder
@@ -20,37 +18,32 @@ TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
 
 
 @pytest.fixture
-def folder(folder_of, tmp_path: Path) -> StudyFolder:
+def folder(folder_of, tmp_path):
     """A study of two blocks with all instruments."""
-    made: StudyFolder = folder_of(2)
-    run_study(made, FakeBench(made.read().plan, tmp_path, TPS, instruments=True).open)
-    return made
+    return measured(folder_of(2), tmp_path, TPS, instruments=True)
 
 
-def read(folder: StudyFolder) -> Recorded:
+def read(folder: StudyFolder) -> Experiment:
     seal(folder)
-    return shown(folder).recorded
+    return shown(folder)
 
 
-def costs_of(folder: StudyFolder) -> pd.DataFrame:
-    seal(folder)
-    return shown(folder).costs
+def of_tuned(frame: pd.DataFrame) -> Any:
+    """Its rows of the trial whose files tests exchange."""
+    return frame.query("level == 'tuned' and block == 1")
 
 
 @pytest.fixture
-def path_of(folder: StudyFolder) -> Callable[..., Path]:
-    def find(name: str, level: str = "tuned", block: int = 1) -> Path:
-        (trial,) = [t for t in folder.read().trials if (t.level, t.block) == (level, block)]
-        return folder.path / "trials" / trial.id / name
-
-    return find
+def path_of(folder):
+    (trial,) = [trial for trial in folder.read().trials if (trial.level, trial.block) == ("tuned", 1)]
+    return lambda name: folder.path / "trials" / trial.id / name
 
 
 @pytest.fixture
-def change(path_of: Callable[..., Path]) -> Callable[[Callable[[dict[str, Any]], object]], None]:
-    """Changes what was sampled in one trial."""
+def change(path_of):
+    """Changes what was sampled in that trial."""
 
-    def make(change_raw: Callable[[dict[str, Any]], object]) -> None:
+    def make(change_raw):
         path = path_of(Samples.FILE)
         raw = dict(Samples.from_bytes(path.read_bytes()))
         change_raw(raw)
@@ -59,8 +52,8 @@ def change(path_of: Callable[..., Path]) -> Callable[[Callable[[dict[str, Any]],
     return make
 
 
-def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder) -> None:
-    seconds = read(folder).seconds
+def test_host_and_devices_have_a_row_a_second_for_each_trial(folder):
+    seconds = read(folder).recorded.seconds
     assert list(seconds.columns) == list(SECONDS)
     assert seconds.groupby(["level", "block"])["second"].apply(list).tolist() == [[1.0, 2.0, 3.0]] * 6
     assert seconds["w_iops"].between(700, 2500).all()
@@ -68,101 +61,86 @@ def test_host_and_devices_have_a_row_a_second_for_each_trial(folder: StudyFolder
     assert seconds["r_await_ms"].isna().all()  # nothing is read after the start
 
 
-def test_several_devices_are_seen_as_one(folder: StudyFolder, change) -> None:
-    def add_a_device(raw: dict[str, Any]) -> None:
+def test_several_devices_are_seen_as_one(folder, change):
+    def add_a_device(raw):
         for reading in raw["readings"]:
             fields = list(reading["devices"]["sda"])
             fields[4] *= 3  # three times the writes, each three times as long
             fields[7] *= 9
             reading["devices"]["sdb"] = fields
 
-    before = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
+    before = of_tuned(read(folder).recorded.seconds).iloc[0]
     change(add_a_device)
-    after = read(folder).seconds.query("level == 'tuned' and block == 1").iloc[0]
-    assert after["w_iops"] == pytest.approx(4 * before["w_iops"])
-    assert after["aqu_sz"] == pytest.approx(2 * before["aqu_sz"])
-    assert after["w_await_ms"] == pytest.approx(2.5 * before["w_await_ms"])
+    after = of_tuned(read(folder).recorded.seconds).iloc[0]
+    for figure, times in {"w_iops": 4, "aqu_sz": 2, "w_await_ms": 2.5}.items():
+        assert after[figure] == pytest.approx(times * before[figure])
     assert pd.isna(after["r_await_ms"])
 
 
-def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder: StudyFolder) -> None:
-    waits = read(folder).waits
+def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder):
+    waits = read(folder).recorded.waits
     assert list(waits.columns) == ["level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite"]
     assert len(waits) == 6 * 3
     assert waits["CPU"].eq(1).all()
     assert (waits["IO: WALSync"] + waits["LWLock: WALWrite"]).round(9).eq(4).all()
 
 
-def test_a_wait_has_one_name_whatever_the_version_calls_it(folder: StudyFolder, change) -> None:
+def test_a_wait_has_one_name_whatever_the_version_calls_it(folder, change):
     old_names = [["LWLock", "WALWriteLock", 3], ["IO", "WalSync", 1], ["LWLock", "lock_manager", 2]]
     change(lambda raw: [sample.update(sessions=old_names) for sample in raw["waits"]])
-    waits = read(folder).waits
-    assert set(waits) == {"level", "block", "second", "IO: WALSync", "CPU", "LWLock: WALWrite", "LWLock: lock_manager"}  # fmt: skip
-    mine = waits[(waits["level"] == "tuned") & (waits["block"] == 1)]
-    assert mine["LWLock: WALWrite"].eq(3).all()
-    assert mine["CPU"].eq(0).all()
+    waits = read(folder).recorded.waits
+    assert {*waits.columns[3:]} == {"IO: WALSync", "CPU", "LWLock: WALWrite", "LWLock: lock_manager"}
+    assert of_tuned(waits)["LWLock: WALWrite"].eq(3).all()
 
 
-def test_a_wait_that_a_trial_did_not_have_is_none(folder: StudyFolder, change) -> None:
-    waits = [
-        {"at_s": 0.5, "sessions": [["Lock", "tuple", 2]]},
-        {"at_s": 0.8, "sessions": []},
-        {"at_s": 2.5, "sessions": []},
-        {"at_s": 3.05, "sessions": [["Lock", "tuple", 2]]},  # the load is as good as over
-    ]
-    change(lambda raw: raw.update(waits=waits))
-    waits = read(folder).waits
-    mine = (waits["level"] == "tuned") & (waits["block"] == 1)
-    assert waits.loc[mine, ["second", "Lock: tuple", "CPU"]].to_numpy().tolist() == [[1, 1, 0], [3, 0, 0]]
-    assert waits.loc[~mine, "Lock: tuple"].eq(0).all()
+def test_a_wait_that_a_trial_did_not_have_is_none(folder, change):
+    lock: list[Any] = [["Lock", "tuple", 2]]
+    at = {0.5: lock, 0.8: [], 2.5: [], 3.05: lock}  # at the last the load is as good as over
+    change(lambda raw: raw.update(waits=[{"at_s": at_s, "sessions": of} for at_s, of in at.items()]))
+    waits = read(folder).recorded.waits
+    mine = of_tuned(waits)
+    assert mine[["second", "Lock: tuple", "CPU"]].to_numpy().tolist() == [[1, 1, 0], [3, 0, 0]]
+    assert waits.drop(mine.index)["Lock: tuple"].eq(0).all()
 
 
-def test_checkpoints_inside_the_load_by_its_clock(folder: StudyFolder, path_of) -> None:
-    found = read(folder)
-    assert len(found.checkpoints) == 6
-    assert found.checkpoints[["start_s", "end_s", "kind"]].drop_duplicates().to_numpy().tolist() == [
-        [1.0, 2.5, "wal"]
-    ]
+def test_checkpoints_inside_the_load_by_its_clock(folder, path_of):
+    found = read(folder).recorded.checkpoints
+    assert found[["start_s", "end_s", "kind"]].to_numpy().tolist() == [[1.0, 2.5, "wal"]] * 6
     path_of("server.log").unlink()
-    found = read(folder)
-    assert len(found.checkpoints) == 5
+    assert len(read(folder).recorded.checkpoints) == 5
 
 
-def test_costs_are_of_one_transaction(folder: StudyFolder, path_of) -> None:
+def test_costs_are_of_one_transaction(folder, path_of):
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
     path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
-    rows = costs_of(folder)
+    rows = read(folder).costs
     assert list(rows.columns) == ["level", "block", *COSTS]
     assert len(rows) == 6
-    tuned = rows.query("level == 'tuned' and block == 1").iloc[0]
-    assert tuned["wal_bytes_per_transaction"] == 512
-    assert tuned["checkpoints"] == 1
+    tuned = of_tuned(rows).iloc[0]
+    assert (tuned["wal_bytes_per_transaction"], tuned["checkpoints"]) == (512, 1)
     assert tuned["server_cpu_ms_per_transaction"] == pytest.approx(0.6 * 3.1 / 6000 * 1000, rel=0.01)
-    assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
     assert tuned["written_kib_per_transaction"] == pytest.approx(8, rel=0.3)
     assert tuned["replay_lag_ms"] == pytest.approx(3)
     assert pd.isna(tuned["full_page_images_per_transaction"])  # this server does not tell
     assert rows["replay_lag_ms"].notna().sum() == 1
 
 
-def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder: StudyFolder, path_of) -> None:
+def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, path_of):
     path_of(Samples.FILE).unlink()
     found = read(folder)
-    for frame in (found.seconds, found.waits, found.checkpoints):
-        assert len(frame.query("level == 'tuned' and block == 1")) == 0
-    tuned = costs_of(folder).query("level == 'tuned' and block == 1").iloc[0]
+    for frame in (found.recorded.seconds, found.recorded.waits, found.recorded.checkpoints):
+        assert len(of_tuned(frame)) == 0 < len(frame)
+    tuned = of_tuned(found.costs).iloc[0]
     assert pd.isna(tuned["server_cpu_ms_per_transaction"])
     assert tuned["wal_bytes_per_transaction"] == 512
     assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
 
 
-def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path: Path) -> None:
-    folder = folder_of(1)
-    run_study(folder, FakeBench(folder.read().plan, tmp_path, TPS, failing={"tuned": "gone"}).open)
-    found = read(folder)
-    assert found.seconds.empty
-    assert list(found.seconds.columns) == list(SECONDS)
-    assert found.waits.empty
-    assert found.checkpoints is None
-    assert set(costs_of(folder)["level"]) == {"defaults", "control"}
+def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path):
+    found = read(measured(folder_of(1), tmp_path, TPS, failing={"tuned": "gone"}))
+    assert found.recorded.seconds.empty
+    assert list(found.recorded.seconds.columns) == list(SECONDS)
+    assert found.recorded.waits.empty
+    assert found.recorded.checkpoints is None
+    assert set(found.costs["level"]) == {"defaults", "control"}

@@ -1,179 +1,137 @@
 """What is kept is whole or not there, and what is damaged is named."""
 
 import errno
-import json
 import os
 from pathlib import Path
-from typing import IO
+from unittest.mock import DEFAULT, Mock
 
 import pytest
+from kept import contents, refused
 
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import StudyError
 from benchlib.host import files
 from benchlib.plan.design import Trial
 from benchlib.plan.model import Measurement
 from benchlib.study import store
-from benchlib.study.store import StudyFolder, project_root, study_names, walk
+from benchlib.study.store import CHECKSUMS, MEASUREMENT, StudyFolder, project_root, study_names, walk
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+OUTPUT = b"tps = 5\r\n\xff\n"
 
 
-def measurement(trial: Trial, **changes: object) -> Measurement:
-    return Measurement.model_validate(
-        {"trial": trial, "started_s": 1.0, "finished_s": 2.0, "error": "“lost”", **changes}
-    )
+def measurement(trial: Trial, error: str = "“lost”") -> Measurement:
+    return Measurement(trial=trial, started_s=1.0, finished_s=2.0, error=error)
+
+
+@pytest.fixture
+def folder(folder_of) -> StudyFolder:
+    return folder_of()
+
+
+@pytest.fixture
+def trial(folder: StudyFolder) -> Trial:
+    return folder.read().trials[0]
 
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    (folder / "stdout").write_bytes(b"tps = 5\r\n\xff\n")
-    (folder / "stderr").write_bytes(b"")
-    (folder / "statistics.json").write_text('{"before": {}}')
+    """What a trial has left where it ran."""
+    (folder := tmp_path / "raw").mkdir()
+    for name, content in {"stdout": OUTPUT, "stderr": b"", "statistics.json": b'{"before": {}}'}.items():
+        (folder / name).write_bytes(content)
     return folder
 
 
-def everything(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+BAD_NAMES = (
+    "", "a b", "a\n", "a\0", "x" * 101, "..", "a/b", "/etc", ".hidden", "-p", "é", "index", "summary", "calibration",
+)  # fmt: skip
 
 
-def full_disk(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def refused(kind, action, *args) -> str:
-    with pytest.raises(kind) as caught:
-        action(*args)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "..",
-        "a/b",
-        "/etc",
-        ".hidden",
-        "-p",
-        "a b",
-        "a\n",
-        "é",
-        "x" * 101,
-        "a\0",
-        "index",
-        "summary",
-        "calibration",
-    ],
-)
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_study_may_not_have_another_name(name: str, data_root: Path) -> None:
-    assert refused(InputError, StudyFolder, name).startswith(f"study name {name!r}: want letters")
+    assert repr(name) in refused(StudyFolder, name)
     assert not any(data_root.iterdir())
 
 
-def test_data_are_where_the_variable_says_else_in_the_project(
-    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_are_where_the_variable_says_else_in_the_project(data_root, tmp_path, monkeypatch) -> None:
     assert store.data_root() == data_root
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(store.DATA_VARIABLE, "here")
-    assert refused(InputError, store.data_root).startswith(
-        f"BENCHLIB_DATA names {tmp_path}/here, which is not there"
-    )
+    assert f"BENCHLIB_DATA names {tmp_path}/here" in refused(store.data_root)
     (tmp_path / "here").mkdir()
     assert store.data_root() == tmp_path / "here"
     monkeypatch.setenv(store.DATA_VARIABLE, "")
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name in ("notebooks", "deep/er"):
+        (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "deep" / "er")
     assert project_root() == tmp_path
     assert store.data_root() == tmp_path / "data"
 
 
-def test_a_study_that_cannot_be_written_leaves_the_former_one(
-    folder_of, study_of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = folder_of(2)
-    monkeypatch.setattr(os, "fsync", full_disk)
-    message = refused(StudyError, folder.write, study_of(5))
-    assert "free some space, or make it writable, and run again" in message
+def test_a_study_that_cannot_be_written_leaves_the_former_one(folder, study_of, monkeypatch) -> None:
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=FULL))
+    assert "free some space" in refused(folder.write, study_of(5), kind=StudyError)
     assert folder.read().blocks == 2
 
 
-def test_an_unknown_study_is_told_with_those_that_there_are(folder_of, data_root: Path) -> None:
-    assert refused(InputError, StudyFolder("smal").read) == "no study 'smal' in data/ (there is: none yet)"
-    folder_of()
-    folder_of(name="other")
-    assert (
-        refused(InputError, StudyFolder("smal").read) == "no study 'smal' in data/ (there is: other, small)"
-    )
+def test_only_studies_are_listed_and_named_where_another_is_asked_for(folder_of, data_root: Path) -> None:
+    assert study_names() == []
+    assert "(there is: none yet)" in refused(StudyFolder("c").read)
+    for name in ("b", "a"):
+        folder_of(name=name)
+    for name in ("published", "old copy"):
+        (data_root / name).mkdir()
+    (data_root / "old copy" / "study.json").write_bytes((data_root / "a" / "study.json").read_bytes())
+    assert study_names() == [folder.name for folder in walk()] == ["a", "b"]
+    assert refused(StudyFolder("c").read) == "no study 'c' in data/ (there is: a, b)"
 
 
-def test_a_damaged_study_is_named(folder_of) -> None:
-    folder = folder_of()
+def test_what_is_damaged_is_named(folder: StudyFolder, trial: Trial, raw: Path) -> None:
+    folder.keep(measurement(trial), raw)
+    (folder.path / "trials" / trial.id / MEASUREMENT).write_text("{}")
+    assert refused(folder.kept).startswith(f"small: trials/{trial.id}/measurement.json is damaged (")
     (folder.path / "study.json").write_bytes(b"\xff\xfe")
-    assert refused(InputError, folder.read).startswith("small/study.json is damaged (")
+    assert refused(folder.read).startswith("small/study.json is damaged (")
 
 
-def test_a_trial_is_kept_with_its_raw_files_verbatim(folder_of, raw: Path) -> None:
-    folder = folder_of()
+def test_a_trial_is_kept_with_its_raw_files_verbatim(folder: StudyFolder, raw: Path) -> None:
     other, trial = folder.read().trials[:2]
     folder.keep(measurement(trial), raw)
     folder.keep(measurement(other), raw)
     assert list(folder.kept()) == [other.id, trial.id], "in the order of the design"
     assert folder.kept()[trial.id].error == "“lost”"
-    place = folder.path / "trials" / trial.id
-    assert everything(place) == ["measurement.json", "statistics.json", "stderr", "stdout"]
-    assert folder.raw(trial.id, "stdout") == b"tps = 5\r\n\xff\n"
+    assert folder.raw(trial.id, "stdout") == OUTPUT
     assert folder.raw(trial.id, "nothing") is None
+    kept = contents(folder.path / "trials" / trial.id)
+    assert kept.pop(MEASUREMENT)
+    assert kept == contents(raw)
 
 
-def test_nothing_is_visible_of_a_copy_that_fails_half_way(
-    folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", [FULL, KeyboardInterrupt()], ids=["full disk", "interruption"])
+@pytest.mark.parametrize(
+    ("module", "step", "done"), [(files, "copy", 0), (files, "copy", 2), (os, "rename", 0), (os, "rename", 2)]
+)
+def test_a_trial_that_is_cut_off_leaves_nothing(
+    folder: StudyFolder, trial: Trial, raw: Path, monkeypatch: pytest.MonkeyPatch, module, step, done, reason
 ) -> None:
-    folder = folder_of()
-    trial = folder.read().trials[0]
-    copy = files.copy
-
-    def failing(source: IO[bytes], target: Path) -> None:
-        copy(source, target)
-        if len(list(target.parent.iterdir())) == 2:
-            full_disk()
-
-    monkeypatch.setattr(files, "copy", failing)
-    message = refused(StudyError, folder.keep, measurement(trial), raw)
-    assert message.endswith("(No space left on device)")
-    assert folder.kept() == {}
-    assert everything(folder.path) == ["study.json"]
-    monkeypatch.undo()
-
-
-def test_nothing_is_visible_when_a_kill_comes_in_between(
-    folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = folder_of()
-    trial = folder.read().trials[0]
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
+    stopped = Mock(wraps=getattr(module, step), side_effect=[*[DEFAULT] * done, reason])
     with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", killed)
-        with pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, step, stopped)
+        with pytest.raises(StudyError if reason is FULL else KeyboardInterrupt, match=r"No space left|^$"):
             folder.keep(measurement(trial), raw)
     assert folder.kept() == {}
-    (raw / "statistics.json").unlink()  # the next attempt fails earlier, and leaves less
-    folder.keep(measurement(trial), raw)
-    assert [path.name for path in (folder.path / "trials").iterdir()] == [trial.id]
-    assert [*folder.kept()] == [trial.id]
+    assert contents(folder.path).keys() <= {"study.json", CHECKSUMS}
+    (pending := folder.path / "trials" / f".pending-{trial.id}").mkdir()
+    (pending / "plans.json").write_text("{}")  # as a kill leaves it
+    again = StudyFolder(folder.name)
+    again.keep(measurement(trial, "lost again"), raw)
+    assert [*again.kept()] == [path.name for path in pending.parent.iterdir()] == [trial.id]
+    assert contents(pending.parent / trial.id).keys() == {*contents(raw), MEASUREMENT}
+    assert {len(either) for either in again.checksums().values()} == {1}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the names of open files are Linux's to tell")
-def test_everything_is_on_disk_before_the_name_is_given(
-    folder_of, raw: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = folder_of()
-    trial = folder.read().trials[0]
+def test_everything_is_on_disk_before_the_name_is_given(folder, trial: Trial, raw: Path, monkeypatch) -> None:
     synced: list[Path] = []
     before: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink()))
@@ -186,41 +144,24 @@ def test_everything_is_on_disk_before_the_name_is_given(
 
     monkeypatch.setattr(os, "rename", renamed)
     folder.keep(measurement(trial), raw)
-    names = {path.name for path in before}
-    assert names >= {"stdout", "stderr", "statistics.json", "measurement.json", f".pending-{trial.id}"}
+    assert {path.name for path in before} >= {*contents(raw), MEASUREMENT, f".pending-{trial.id}"}
     assert synced[-1] == folder.path / "trials"
 
 
-def test_a_damaged_measurement_is_named(folder_of, raw: Path) -> None:
-    folder = folder_of()
-    trial = folder.read().trials[0]
-    folder.keep(measurement(trial), raw)
-    (folder.path / "trials" / trial.id / "measurement.json").write_text("{}")
-    message = refused(InputError, folder.kept)
-    assert message.startswith(f"small: trials/{trial.id}/measurement.json is damaged (")
-
-
-def test_a_trial_set_aside_stays_as_evidence_each_time(folder_of, raw: Path) -> None:
-    folder = folder_of()
-    trial = folder.read().trials[0]
+def test_a_trial_set_aside_stays_as_evidence_each_time(folder: StudyFolder, trial: Trial, raw: Path) -> None:
     for number in (1, 2):
         folder.keep(measurement(trial, error=f"lost {number}"), raw)
         folder.set_aside(trial.id)
         assert folder.kept() == {}
-    spoilt = folder.path / "spoilt"
-    assert sorted(path.name for path in spoilt.iterdir()) == [f"{trial.id}.1", f"{trial.id}.2"]
+    assert folder.checksums() == {}
     for number in (1, 2):
-        kept = json.loads((spoilt / f"{trial.id}.{number}" / "measurement.json").read_text())
-        assert kept["error"] == f"lost {number}"
-        assert (spoilt / f"{trial.id}.{number}" / "stdout").read_bytes() == b"tps = 5\r\n\xff\n"
+        evidence = contents(folder.path / "spoilt" / f"{trial.id}.{number}")
+        assert f'"lost {number}"' in evidence[MEASUREMENT].decode()
+        assert evidence["stdout"] == OUTPUT
+    folder.withdraw()
+    assert folder.exists(), "there is evidence"
 
 
-def test_only_studies_are_listed(folder_of, data_root: Path) -> None:
-    assert study_names() == []
-    folder_of(name="b")
-    folder_of(name="a")
-    (data_root / "published").mkdir()
-    (data_root / "old copy").mkdir()
-    (data_root / "old copy" / "study.json").write_bytes((data_root / "a" / "study.json").read_bytes())
-    assert study_names() == ["a", "b"]
-    assert [folder.name for folder in walk()] == ["a", "b"]
+def test_a_study_without_trials_is_withdrawn(folder: StudyFolder) -> None:
+    folder.withdraw()
+    assert not folder.path.exists()

@@ -1,8 +1,9 @@
 """The recorded runs: what real binaries printed, and what was read from it, checked by review.
 
 ``corpus/`` has a file for each version: by case the command line, what was printed, the status, and the logs by name. Cases whose
-text has one shape are there once. ``python tests/load/parse/parse_cases.py`` writes the golden files anew; read the difference
-before keeping it.
+text has one shape are there once. ``texts/`` has single reports: what others published (``pg_test_fsync`` by the study of 1C;
+9.6 and sysbench 0.5 by that of managed servers; sysbench 1.0), and small ones that tests change. ``python tests/load/parse/parse_cases.py``
+writes the golden files anew; read the difference before keeping it.
 """
 
 import json
@@ -15,7 +16,8 @@ from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
 
 HERE = Path(__file__).parent
-GOLDEN, PUBLISHED = HERE / "golden", HERE / "published"
+GOLDEN = HERE / "golden"
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((HERE / "texts").glob("*.txt"))}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Case:
 
     version: str
     title: str
-    argv: list[str]
+    argv: tuple[str, ...]
     stdout: str
     stderr: str
     rc: int
@@ -45,24 +47,36 @@ class Case:
 
 
 CASES = [
-    Case(path.stem, title, **case)
+    Case(path.stem, title, tuple(case.pop("argv")), **case)
     for path in sorted((HERE / "corpus").glob("*.json"))
     for title, case in json.loads(path.read_text(encoding="utf-8")).items()
 ]
 
 
-def published(name: str) -> str:
-    """What others published of a tool's output."""
-    return (PUBLISHED / f"{name}.txt").read_text(encoding="utf-8")
+REVIEWED = [*CASES, *(Case("texts", name, (), text, "", 0) for name, text in TEXTS.items())]
+"""All whose report is kept."""
 
 
-def outcome(text: str, argv: list[str]) -> dict[str, Any]:
-    """Parse, with a refusal as data."""
-    return _outcome(text, tuple(argv))
+def edited(parts: str, edits: dict[str, str]) -> str:
+    """The texts of those names, or those words themselves, one after the other, in which some words are others."""
+    text = "".join(TEXTS.get(part, part) for part in parts.split(" + "))
+    for old, new in edits.items():
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def found(value: Any, path: str) -> Any:
+    """What is in a report under a path of keys and places; ``*`` stands for all rows of a list."""
+    key, _, rest = path.partition(".")
+    if key == "*":
+        return [found(row, rest) for row in value]
+    return found(value[int(key) if isinstance(value, list) else key], rest) if key else value
 
 
 @cache
-def _outcome(text: str, argv: tuple[str, ...]) -> dict[str, Any]:
+def outcome(text: str, argv: tuple[str, ...]) -> dict[str, Any]:
+    """Parse, with a refusal as data."""
     try:
         return parse_text(text, argv=list(argv))
     except ParseError as error:
@@ -87,8 +101,8 @@ def plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    for version in sorted({case.version for case in CASES}):
-        rows = {case.title: observed(case) for case in CASES if case.version == version}
+    for version in sorted({case.version for case in REVIEWED}):
+        rows = {case.title: observed(case) for case in REVIEWED if case.version == version}
         (GOLDEN / f"{version}.json").write_text(
             json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         )

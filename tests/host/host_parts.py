@@ -1,0 +1,74 @@
+"""What tests of the host share beside their fixtures."""
+
+import os
+import pwd
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fakes import Outcome
+
+from benchlib.errors import PreflightError
+from benchlib.host.shell import known
+
+NOBODY = 65534
+Process = subprocess.Popen[Any]
+Run = Callable[..., str]
+Mount = Callable[..., Path]
+Grouping = Callable[[Path], Path]
+Start = Callable[..., Process]
+Kernel = Callable[..., Path]
+Recover = Callable[[], Outcome]
+Patch = pytest.MonkeyPatch
+
+
+class Stranger:
+    """Another ordinary user of this machine."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.uid = pwd.getpwnam(name).pw_uid
+
+    def start(self, *argv: str | Path, **more: Any) -> Process:
+        """Start a process of theirs."""
+        user = {"user": self.name, "group": self.name, "extra_groups": []}
+        return subprocess.Popen([*map(str, argv)], text=True, **user, **more)
+
+    def do(self, script: str, *words: str | Path) -> str:
+        """What a shell script of theirs prints; ``words`` are its ``$1``, ``$2`` and so on."""
+        with self.start("sh", "-c", script, "sh", *words, stdout=subprocess.PIPE, cwd="/") as shell:
+            return str(shell.communicate()[0])
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Be this user meanwhile."""
+        os.seteuid(self.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+
+def refused(begun: AbstractContextManager[Any], match: str) -> str:
+    """The one line with which a run is refused before it begins; it has to match."""
+    with pytest.raises(PreflightError, match=match) as caught, begun:
+        raise AssertionError("begun")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; a dead one that nobody has buried does not."""
+    return process.is_running() and known(process.status) not in (None, psutil.STATUS_ZOMBIE)
+
+
+GROUPS = [
+    folder
+    for folder in (Path("/sys/fs/cgroup", name) for name in ("memory", "unified", "blkio", ""))
+    if (folder / "cgroup.procs").is_file() and os.access(folder, os.W_OK)
+]
+"""Where control groups may be made, of either version."""

@@ -1,0 +1,93 @@
+"""What is read of texts and what is refused.
+
+A row of ``read.json`` has a title, the names of texts (or words themselves), words in them that are others, the command line, and
+parts of the report; one of ``refused.json`` first what the refusal says. ``lost_clients.txt`` has lines that tell of a lost client.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parse_cases import HERE, TEXTS, edited, found
+
+from benchlib.errors import ParseError
+from benchlib.load.parse import parse_runs, parse_text
+
+RUN = TEXTS["pgbench-16"]
+READ, REFUSED = (json.loads((HERE / f"{name}.json").read_text("utf-8")) for name in ("read", "refused"))
+LOST = (HERE / "lost_clients.txt").read_text().splitlines()
+Edits = dict[str, str]
+
+
+@pytest.mark.parametrize(("title", "parts", "edits", "argv", "wanted"), READ, ids=[row[0] for row in READ])
+def test_is_read(title: str, parts: str, edits: Edits, argv: str, wanted: dict[str, Any]) -> None:
+    report = parse_text(edited(parts, edits), argv=argv.split() or None)
+    assert {path: found(report, path) for path in wanted} == wanted
+
+
+@pytest.mark.parametrize(("why", "parts", "edits", "argv"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_is_refused(why: str, parts: str, edits: Edits, argv: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        parse_text(edited(parts, edits), argv=argv.split() or None)
+
+
+@pytest.mark.parametrize("line", LOST)
+def test_a_lost_client_makes_a_run_incomplete_whatever_the_summary_claims(line: str) -> None:
+    for text in (f"{line}\n{TEXTS['pgbench-17']}", TEXTS["pgbench-17"] + line):
+        report = parse_text(text)
+        assert (report["complete"], report["errors"], report["failed_transactions"]) == (False, [line], 0)
+
+
+def test_a_kind_that_is_asked_for_is_read_or_refused() -> None:
+    both = TEXTS["pgbench-init-17"] + TEXTS["pgbench-17"]
+    assert parse_text(both, kind="pgbench_init")["phases_s"]["total"] == 0.29
+    with pytest.raises(ParseError, match="no line"):
+        parse_text("", kind="transaction_log")
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "bench-1  | ", "[db1.example.org] out: ", "2026-11-01T10:00:{n:02}.123456Z ", "pod/x-7f {n} stdout F ", "# ", "- ", "// ",
+        "Nov 01 10:00:{n:02} db1 pgbench[4711]: ", "[10:00:{n:02}] ", "| ", "DEBUG:root:", "db1 | 2026-11-01 10:00:{n:02},5 ",
+    ],
+)  # fmt: skip
+def test_what_a_collector_puts_before_each_line_is_taken_off(prefix: str) -> None:
+    text = "".join(f"{prefix.format(n=n)}{line}\n" for n, line in enumerate(RUN.splitlines()))
+    assert parse_text(text) == parse_text(RUN)
+
+
+def test_lists_of_ansible_and_markdown_are_read() -> None:
+    lines = RUN.splitlines()
+    assert parse_text("".join(f"            {json.dumps(line)},\n" for line in lines)) == parse_text(RUN)
+    assert parse_text("".join(f"- {line}<br>\n" for line in lines)) == parse_text(RUN)
+
+
+def test_several_runs_are_read_each() -> None:
+    other = edited("pgbench-16", {"1010": "2020", "505.0": "1010.0", "7.920": "3.960"})
+    runs = parse_runs(f"warming up\n{RUN}\nagain\n$ pgbench -T 2 bench\n{other}{RUN}")
+    assert [(run["tps"], len(run["progress"])) for run in runs] == [(505, 2), (1010, 2), (505, 2)]
+    with pytest.raises(ParseError, match="run 2 of 2: "):
+        parse_runs(RUN + RUN.replace("number of clients: 4\n", ""))
+
+
+def test_the_command_line_gives_a_list_for_several_runs(command_line: Any, tmp_path: Path) -> None:
+    for text, path, tps in (
+        (RUN, "tps", 505),
+        (RUN + RUN.replace("pgbench (16.4)\n", ""), "*.tps", [505, 505]),
+    ):
+        (tmp_path / "runs.txt").write_text(text)
+        assert found(json.loads(command_line("parse", tmp_path / "runs.txt", "--json").out), path) == tps
+
+
+@pytest.mark.parametrize("name", ["sysbench-0.5", "sysbench-1.0", "pgbench-9.6"])
+def test_a_text_cut_anywhere_is_right_or_refused(name: str) -> None:
+    text = TEXTS[name]
+    whole = parse_text(text)
+    for cut in range(0, len(text), 3):
+        try:
+            read = parse_text(text[:cut])
+        except ParseError:
+            continue
+        assert all(value in (None, whole[key]) for key, value in read.items())

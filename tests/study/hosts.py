@@ -1,0 +1,70 @@
+"""What tests of runs share: studies that fake benches have measured, fleets that are none, and trials that are meddled with."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeBench
+
+from benchlib.plan.fleet import Fleet, FleetHost
+from benchlib.plan.model import Plan, Study
+from benchlib.study.bench import Bench, open_bench
+from benchlib.study.fleet import Hosts
+from benchlib.study.loop import run_study
+from benchlib.study.stand import Stand
+from benchlib.study.store import StudyFolder
+
+
+def ids(folder: StudyFolder) -> list[str]:
+    return [trial.id for trial in folder.read().trials]
+
+
+def spoilt(folder: StudyFolder) -> list[str]:
+    return sorted(path.name for path in folder.path.glob("spoilt/*"))
+
+
+def measured(folder: StudyFolder, workspace: Path, *args: Any, **options: Any) -> StudyFolder:
+    """The folder, once a fake bench has run its study."""
+    run_study(folder, FakeBench(folder.read().plan, workspace, *args, **options).open)
+    return folder
+
+
+def ending(reason: tuple[type[Exception], str] | None) -> AbstractContextManager[Any]:
+    """What ends with an error whose one line begins so, or ends well."""
+    return pytest.raises(reason[0], match=rf"\A{reason[1]}.*\Z") if reason else nullcontext()
+
+
+def anywhere(address: str = "tcp://127.0.0.1:1", **changes: Any) -> Hosts:
+    return Hosts(Fleet(**{"scheduler": address, "insecure": True, **changes}))
+
+
+def fleet_of(**hosts: dict[str, Any]) -> Hosts:
+    """Hosts of a fleet that nobody has reached yet."""
+    return anywhere(hosts={name: FleetHost(**host) for name, host in hosts.items()})
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Stand], object]) -> None:
+    """Have this done with the stand of the first load that runs, while it runs."""
+    drive, left = Bench._drive, [act]
+
+    def meddled(bench: Bench, stand: Stand, *rest: Any) -> Any:
+        *others, watch, during = rest
+
+        def watched() -> None:
+            if left:
+                left.pop()(stand)
+            watch()
+
+        return drive(bench, stand, *others, watched, during)
+
+    monkeypatch.setattr(Bench, "_drive", meddled)
+
+
+def run_for_real(name: str, plan: Plan, blocks: int) -> StudyFolder:
+    """The folder of a study that has run on real servers."""
+    folder = StudyFolder(name)
+    folder.write(Study(name=name, title="Small", plan=plan, trials=plan.design(blocks)))
+    run_study(folder, lambda tell: open_bench(plan, name, tell=tell))
+    return folder
