@@ -347,6 +347,8 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
         errorbar=("pi", 100), dodge=0.3, ax=ax,
     )  # fmt: skip
     ax.set(yscale="log", xlabel="share of transactions that were faster", ylabel="latency, ms")
+    ax.yaxis.set_major_formatter(_COUNTS)
+    ax.yaxis.set_minor_locator(NullLocator())
     _legend(ax)
     table = long.groupby(["level", "quantile"], sort=False)["ms"].median().reset_index()
     return _done(
@@ -395,7 +397,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     compared = effects[of_grid].set_index("level")
     varied = [str(name) for name in design if design[name].nunique() > 1]
     if len(varied) < 2 or compared.empty:
-        raise _NoData
+        raise _NoDataError
     names = [*dict.fromkeys([*compared["against"], *compared.index])]
     cells = design.loc[[name for name in design.index if name in names], varied].astype(str)
     values = cells.to_dict("index")
@@ -509,16 +511,24 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the replicas' replay lag: the share of readings (one a second) below each value, on a log axis."""
+    """Draw the replay lag of the replicas, a box a level, of all readings (one a second and replica), on a log axis."""
     rows = replicas.assign(ms=1000 * replicas["replay_lag_s"]).dropna(subset="ms")
     rows = _there(rows[rows["ms"] > 0])
     shown = _order(rows)
-    ax = _axes(ax, 7)
-    sns.ecdfplot(rows, x="ms", hue="level", hue_order=shown, palette=_colours(shown), ax=ax)
-    ax.set(xscale="log", xlabel="replay lag, ms", ylabel="share of readings below")
-    _legend(ax)
+    ax = _axes(ax, len(shown))
+    sns.boxplot(
+        rows, x="ms", y="level", order=shown, whis=(5, 95), showfliers=False, width=0.5, color=BAND,
+        linecolor=LIGHT["blue"], log_scale=True, ax=ax,
+    )  # fmt: skip
+    ax.xaxis.set_major_formatter(_COUNTS)
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.grid(axis="x", visible=True)
+    ax.set(xlabel="replay lag, ms", ylabel="")
     table = rows.groupby("level", sort=False)["ms"].describe(percentiles=[0.05, 0.5, 0.95]).reset_index()
-    return _done(ax, "Replay lag of the replicas", "One reading a second and replica.", table)
+    caption = (
+        "Line in the box: the median reading; box: the middle half; whiskers: 5 % to 95 % of the readings."
+    )
+    return _done(ax, "Replay lag of the replicas, by level", caption, table)
 
 
 @styled
