@@ -24,7 +24,7 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
-from benchlib.study import driver, fleet, fleet_check, worker
+from benchlib.study import calls, driver, fleet_check, worker
 from benchlib.study.calls import clock_offset
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import shown
@@ -67,7 +67,7 @@ def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch):
         now += there + back
         return reading
 
-    monkeypatch.setattr(fleet, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(calls, "time", SimpleNamespace(time=lambda: now))
     trip_s, offset_s = clock_offset(ask)
     assert trip_s == pytest.approx(0.004, abs=1e-6)
     assert offset_s == pytest.approx(ahead, abs=trip_s / 2), "half a trip is what it may be off"
