@@ -43,6 +43,13 @@ def guarded(cell: Any) -> Any:
     return f"'{cell}" if formula else cell
 
 
+def as_data(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the rows of a frame with its ``attrs`` as plain JSON types; what is missing is null."""
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    attrs = {name: value for name, value in frame.attrs.items() if name != "kind"}
+    return {"kind": frame.attrs.get("kind"), "rows": rows, "attrs": attrs}
+
+
 class OpenStudy:
     """A study that a notebook has opened. Every attribute and method returns a data frame, or a plain value.
 
