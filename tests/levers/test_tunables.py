@@ -177,6 +177,7 @@ FIRST = {
     "vm.dirty_background_bytes": 64 << 20,
     "vm.dirty_background_ratio": 0,
     "transparent_hugepage": "never",
+    "transparent_hugepage.defrag": "madvise",
     "scheduler": "bfq",
     "read_ahead_kb": 256,
     "rq_affinity": 2,
@@ -188,8 +189,9 @@ SECOND |= {"transparent_hugepage": "always", "scheduler": "kyber", "nr_requests"
 
 def test_one_level_within_another_is_undone_to_the_state_that_each_found(disk: str, journal: Journal) -> None:
     def state() -> object:
-        pages = (PAGES / "enabled").read_text()
-        return [sysctl(n).read_text() for n in FIRST if n.startswith("vm.")], queue_state(disk), pages
+        pages = (PAGES / name for name in ("enabled", "defrag"))
+        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), FIRST)), *pages)
+        return [file.read_text() for file in files], queue_state(disk)
 
     seen, chapters = [state()], [journal.chapter(), journal.chapter()]
     for level, chapter in zip((FIRST, SECOND), chapters, strict=True):
@@ -201,20 +203,6 @@ def test_one_level_within_another_is_undone_to_the_state_that_each_found(disk: s
         chapter.undo()
         assert state() == before
     assert journal.standing() == []
-
-
-@pytest.mark.parametrize("name", ["transparent_hugepage", "transparent_hugepage.defrag"])
-def test_huge_pages(name: str, chapter: Chapter) -> None:
-    file = PAGES / ("defrag" if "." in name else "enabled")
-    needs({name: "never"})
-    before = file.read_text()
-    for choice in ("never", "madvise", "always"):
-        assert apply({name: choice}, [], chapter) == {name: choice}
-        assert f"[{choice}]" in file.read_text()
-    chapter.undo()
-    assert file.read_text() == before
-    with pytest.raises(PreflightError, match=f"{name} .it offers always, .*, not sometimes"):
-        check({name: "sometimes"}, [])
 
 
 @pytest.mark.parametrize(
