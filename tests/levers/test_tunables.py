@@ -165,6 +165,7 @@ def test_a_scheduler_comes_back_with_its_own_settings(
     for level in levels:
         told = apply(level, [disk], journal.chapter())
         assert told.items() >= {name: str(value) for name, value in level.items()}.items()
+        assert "nr_requests" not in level or queue_state(disk)["nr_requests"] == "48"
         assert journal.undo() == []
         assert queue_state(disk) == before
 
