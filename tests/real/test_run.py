@@ -73,7 +73,8 @@ def is_importing(project: Any, process: "subprocess.Popen[str]") -> bool:
 
 
 def is_building(project: Any, process: "subprocess.Popen[str]") -> bool:
-    return bool(list(project.scratch.glob("run-*")))
+    """Whether there is something in the run's folder, which the guardian guards by then."""
+    return bool(list(project.scratch.glob("run-*/*")))
 
 
 def has_two_more(project: Any, process: "subprocess.Popen[str]") -> bool:
