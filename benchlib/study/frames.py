@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -427,7 +426,7 @@ class OpenStudy:
         texts = {level: "; ".join(c.value for c in unmet if c.level in of) for level, of in named.items()}
         return {level: text for level, text in texts.items() if text}
 
-    @cached_property
+    @property
     def _own_concerns(self) -> list[Concern]:
         return self._experiment.concerns
 
