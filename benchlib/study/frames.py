@@ -425,6 +425,7 @@ class OpenStudy:
             by_level[row["level"]] = own.text if own else ""
         records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
         frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
+        frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # of several levels
         frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": self._unmet(answers)}
         return frame
 
