@@ -3,18 +3,18 @@
 import numpy as np
 import pandas as pd
 import pytest
+from benchlib.stats.assumptions import assumptions_seen
+from benchlib.stats.pilot import size_study
+from benchlib.stats.sensitivity import sensitivity
 from scipy.stats import nct, spearmanr, t, wilcoxon
 
 import benchlib
 from benchlib.errors import InputError
-from benchlib.stats.assumptions import assumptions_seen
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.descriptive import geometric_mean, within_trials
 from benchlib.stats.dunnett import complete_loadings
 from benchlib.stats.multiple import benjamini_hochberg, holm
-from benchlib.stats.pilot import size_study
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
-from benchlib.stats.sensitivity import sensitivity
 from benchlib.stats.strata import exploratory
 
 LEVELS = ["base", "control", "x"]
