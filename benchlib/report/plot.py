@@ -125,7 +125,7 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         good, x=y, y="level", order=levels, errorbar=("ci", 95), seed=1, n_boot=400, linestyle="none", color=INK,
         markers="|", markersize=14, err_kws={"linewidth": 1.4}, ax=ax,
     )  # fmt: skip
-    wide = 0 < good[y].min() < good[y].max() / _WIDE
+    wide = bool(0 < good[y].min() < good[y].max() / _WIDE)
     ax.set(xlabel=_label(y), ylabel="", xscale="log" if wide else "linear")
     if wide:
         ax.xaxis.set_minor_locator(NullLocator())
