@@ -49,7 +49,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
                     raise _NoDataError
                 return draw(*args, **kwargs)
             except _NoDataError:
-                return _empty(draw.__name__, kwargs.get("ax"))  # type: ignore[return-value]
+                return _empty(kwargs.get("ax"))  # type: ignore[return-value]
 
     return drawn
 
@@ -65,12 +65,12 @@ def _there(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _empty(name: str, ax: Any) -> Axes:
+def _empty(ax: Any) -> Axes:
     """Return axes that say that there is nothing to draw."""
     ax = _axes(ax, 0)
     ax.set_axis_off()
     ax.text(0, 0.5, "no data of this kind in this study", color=MUTED, transform=ax.transAxes)
-    return _done(ax, name.capitalize(), "", pd.DataFrame())
+    return _done(ax, "", "", pd.DataFrame())
 
 
 def _axes(ax: Axes | None, rows: float = 8, width: float = WIDTH) -> Axes:
