@@ -24,7 +24,7 @@ from benchlib.report.style import BAND, INK, LIGHT, MUTED, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row of one."""
-_FACTORS = 150
+_FACTORS = 300
 """From this change in percent on, an axis of changes is one of factors."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
@@ -144,7 +144,7 @@ def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes |
     return _done(
         ax,
         f"{_sentence(x)} by {_label(y)}",
-        "A point is a row of the table.",
+        "Each point is one value.",
         rows[[*filter(None, (y, hue, x))]],
     )
 
