@@ -292,9 +292,12 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
             ax=ax,
         )
         ax.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
+        ax.yaxis.set_major_formatter(_COUNTS)
         ax.set_title(label, loc="left", fontweight="normal")
     if there:
-        _legend(axes.flat[0])
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        axes.flat[0].get_legend().remove()
+        figure.legend(handles, labels, loc="outside lower left", ncols=4, frameon=False)
     means = rows.groupby("level", sort=False)[[*there]].mean(numeric_only=True).reset_index()
     figure.suptitle("Host and devices over time", x=0.01, ha="left", fontweight="bold")
     described(figure, "Means over blocks.", means)
@@ -375,7 +378,9 @@ def curve(
     table = (
         rows.groupby([*([hue] if hue else []), x], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     )
-    return _done(ax, f"{_sentence(y)} by {_label(x)}", "Points: means; bands: their 95 % intervals.", table)
+    several = table["count"].max() > 1
+    caption = "Points: means; bands: their 95 % intervals." if several else "Each point is one value."
+    return _done(ax, f"{_sentence(y)} by {_label(x)}", caption, table)
 
 
 @styled
