@@ -24,7 +24,7 @@ from benchlib.report.style import BAND, INK, LIGHT, MUTED, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row of one."""
-_FACTORS = 150
+_FACTORS = 300
 """From this change in percent on, an axis of changes is one of factors."""
 _WIDE = 30
 """From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
@@ -53,7 +53,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
                     raise _NoDataError
                 return draw(*args, **kwargs)
             except _NoDataError:
-                return _empty(draw.__name__, kwargs.get("ax"))  # type: ignore[return-value]
+                return _empty(kwargs.get("ax"))  # type: ignore[return-value]
 
     return drawn
 
@@ -69,12 +69,12 @@ def _there(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _empty(name: str, ax: Any) -> Axes:
+def _empty(ax: Any) -> Axes:
     """Return axes that say that there is nothing to draw."""
     ax = _axes(ax, 0)
     ax.set_axis_off()
     ax.text(0, 0.5, "no data of this kind in this study", color=MUTED, transform=ax.transAxes)
-    return _done(ax, name.capitalize(), "", pd.DataFrame())
+    return _done(ax, "", "", pd.DataFrame())
 
 
 def _axes(ax: Axes | None, rows: float = 8, width: float = WIDTH) -> Axes:
@@ -153,7 +153,7 @@ def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes |
     return _done(
         ax,
         f"{_sentence(x)} by {_label(y)}",
-        "A point is a row of the table.",
+        "Each point is one value.",
         rows[[*filter(None, (y, hue, x))]],
     )
 
@@ -391,7 +391,9 @@ def curve(
     table = (
         rows.groupby([*([hue] if hue else []), x], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     )
-    return _done(ax, f"{_sentence(y)} by {_label(x)}", "Points: means; bands: their 95 % intervals.", table)
+    several = table["count"].max() > 1
+    caption = "Points: means; bands: their 95 % intervals." if several else "Each point is one value."
+    return _done(ax, f"{_sentence(y)} by {_label(x)}", caption, table)
 
 
 @styled
