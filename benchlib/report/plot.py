@@ -323,7 +323,9 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     means = means.reindex(_order(waits))
     seen = means.loc[:, means.div(means.sum(axis=1), axis=0).max() >= _SEEN]
     top = seen.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
-    shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
+    others = means.drop(columns=top).sum(axis=1)
+    rest = {"all others": others} if (others / means.sum(axis=1)).max() >= _SEEN else {}
+    shown = means[top].assign(**rest)
     ax = _axes(ax, len(shown) + 1)
     palette = [*sns.color_palette([LIGHT[name] for name in SERIES]), *sns.color_palette("Greys_r", _MOST)][
         : len(shown.columns)
