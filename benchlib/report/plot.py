@@ -16,6 +16,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchlib.plan.metrics import METRICS, percent_words
@@ -24,7 +25,7 @@ from benchlib.report.style import BAND, INK, LIGHT, MUTED, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row of one."""
-_FACTORS = 150
+_FACTORS = 300
 """From this change in percent on, an axis of changes is one of factors."""
 _WIDE = 30
 """From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
@@ -59,7 +60,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
                     raise _NoDataError
                 return draw(*args, **kwargs)
             except _NoDataError:
-                return _empty(draw.__name__, kwargs.get("ax"))  # type: ignore[return-value]
+                return _empty(kwargs.get("ax"))  # type: ignore[return-value]
 
     return drawn
 
@@ -75,12 +76,12 @@ def _there(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _empty(name: str, ax: Any) -> Axes:
+def _empty(ax: Any) -> Axes:
     """Return axes that say that there is nothing to draw."""
     ax = _axes(ax, 0)
     ax.set_axis_off()
     ax.text(0, 0.5, "no data of this kind in this study", color=MUTED, transform=ax.transAxes)
-    return _done(ax, name.capitalize(), "", pd.DataFrame())
+    return _done(ax, "", "", pd.DataFrame())
 
 
 def _axes(ax: Axes | None, rows: float = 8, width: float = WIDTH) -> Axes:
@@ -159,7 +160,7 @@ def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes |
     return _done(
         ax,
         f"{_sentence(x)} by {_label(y)}",
-        "A point is a row of the table.",
+        "Each point is one value.",
         rows[[*filter(None, (y, hue, x))]],
     )
 
@@ -286,9 +287,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = seconds[seconds["level"].isin(shown)]
     blocks = rows.groupby(["level", "second"])["block"].transform("nunique")
-    rows = rows[
-        blocks == rows.groupby("level")["block"].transform("nunique")
-    ]  # the last second may be a part
+    # the last second may be a part of one
+    rows = rows[blocks == rows.groupby("level")["block"].transform("nunique")]
     figure, axes = plt.subplots(
         max(-(-len(there) // 2), 1),
         2,
@@ -315,8 +315,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
         ax.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
         ax.yaxis.set_major_formatter(_COUNTS)
         ax.set_title(label, loc="left", fontweight="normal")
-    lines = axes.flat[0].get_lines()[: len(shown)]
-    figure.legend(lines, shown[: len(lines)], loc="outside lower left", ncols=4, frameon=False)
+    lines = [Line2D([], [], color=colour) for colour in _colours(shown).values()]
+    figure.legend(lines, shown, loc="outside lower left", ncols=4, frameon=False)
     means = rows.groupby("level", sort=False)[[*there]].mean(numeric_only=True).reset_index()
     figure.suptitle("Host and devices over time", x=0.01, ha="left", fontweight="bold")
     described(figure, "Medians over blocks.", means)
@@ -330,7 +330,9 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     means = means.reindex(_order(waits))
     seen = means.loc[:, means.div(means.sum(axis=1), axis=0).max() >= _SEEN]
     top = seen.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
-    shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
+    others = means.drop(columns=top).sum(axis=1)
+    rest = {"all others": others} if (others / means.sum(axis=1)).max() >= _SEEN else {}
+    shown = means[top].assign(**rest)
     ax = _axes(ax, len(shown) + 1)
     palette = [*sns.color_palette([LIGHT[name] for name in SERIES]), *sns.color_palette("Greys_r", _MOST)][
         : len(shown.columns)
@@ -400,7 +402,9 @@ def curve(
     table = (
         rows.groupby([*([hue] if hue else []), x], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     )
-    return _done(ax, f"{_sentence(y)} by {_label(x)}", "Points: means; bands: their 95 % intervals.", table)
+    several = table["count"].max() > 1
+    caption = "Points: means; bands: their 95 % intervals." if several else "Each point is one value."
+    return _done(ax, f"{_sentence(y)} by {_label(x)}", caption, table)
 
 
 @styled
