@@ -194,6 +194,7 @@ def screen(
 
     """
     of = described(metric)
+    trials = trials[trials["level"].isin(signs.index)]  # without the controls
     rows = main_effects(trials, signs, metric=metric, order=1, alpha=alpha)
     up, down = of.directions
     good = trials.dropna(subset=[metric]).set_index("level")[metric].astype(float)
