@@ -31,12 +31,12 @@ _WIDE = 30
 """From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
-_ABREAST = 3
-"""So many panels stand side by side."""
+_CELL, _ROOM = 0.85, 8.4
+"""Inches: the least width of a grid's cell, and the width of all cells of a figure."""
 _CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
 """From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
 _ON_CELL = "#101010"
-_MEAN = "geometric mean"
+_MEAN = "geometric\nmean"
 _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
@@ -437,7 +437,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     shared = compared["against"].nunique() == 1
     cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
     panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
-    wide = min(len(panels), _ABREAST)
+    wide = min(len(panels), max(int(_ROOM / (_CELL * (cells[across].nunique() + 1))), 1))
     tall = -(-len(panels) // wide)
     size = (WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
     figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
