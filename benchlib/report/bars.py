@@ -10,6 +10,8 @@ _WIDTH, _EDGE = 240, 10
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _FINE = (-50, -20, -10, -5, -2, 0, 2, 5, 10, 20, 50, 100)
 _FEW = 5
+_APART = 38
+"""So many units of the drawing two labels need between their middles."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,11 @@ class Axis:
         while len(inside) > _FEW:
             centre = next((place for place, (percent, _) in enumerate(inside) if not percent), 0)
             inside = inside[centre % 2 :: 2]
-        return [(self.at(percent), label) for percent, label in inside]
+        kept = list[tuple[float, str]]()
+        for percent, label in sorted(inside, key=lambda tick: abs(tick[0])):  # no change first
+            if all(abs(self.at(percent) - place) >= _APART for place, _ in kept):
+                kept.append((self.at(percent), label))
+        return sorted(kept)
 
 
 def has_bar(answer: Answer) -> bool:

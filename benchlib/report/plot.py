@@ -20,15 +20,19 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchlib.plan.metrics import METRICS
 from benchlib.report.display import described
-from benchlib.report.style import BAND, INK, LIGHT, SERIES, mark_of
+from benchlib.report.style import BAND, INK, LIGHT, MUTED, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row of one."""
-_FACTORS = 150
+_FACTORS = 300
 """From this change in percent on, an axis of changes is one of factors."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
+
+LOOK = [sns.axes_style("whitegrid"), str(_STYLE)]
+"""The styles of all figures, for ``matplotlib.pyplot.style``."""
+_COUNTS = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,10 +43,34 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with plt.style.context([sns.axes_style("whitegrid"), str(_STYLE)]):
-            return draw(*args, **kwargs)
+        with plt.style.context(LOOK):
+            try:
+                if isinstance(args[0], pd.DataFrame) and args[0].empty:
+                    raise _NoDataError
+                return draw(*args, **kwargs)
+            except _NoDataError:
+                return _empty(kwargs.get("ax"))  # type: ignore[return-value]
 
     return drawn
+
+
+class _NoDataError(Exception):
+    """A frame without a row to draw."""
+
+
+def _there(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows that a chart is to draw; where there are none, the chart says so."""
+    if rows.empty:
+        raise _NoDataError
+    return rows
+
+
+def _empty(ax: Any) -> Axes:
+    """Return axes that say that there is nothing to draw."""
+    ax = _axes(ax, 0)
+    ax.set_axis_off()
+    ax.text(0, 0.5, "no data of this kind in this study", color=MUTED, transform=ax.transAxes)
+    return _done(ax, "", "", pd.DataFrame())
 
 
 def _axes(ax: Axes | None, rows: float = 8, width: float = WIDTH) -> Axes:
@@ -77,7 +105,7 @@ def _order(frame: pd.DataFrame, column: str = "level") -> list[str]:
 @styled
 def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes:
     """Draw a metric of each trial: a point a trial, and each level's mean with its 95 % interval."""
-    good = trials.dropna(subset=[y]).astype({y: float})
+    good = _there(trials.dropna(subset=[y])).astype({y: float})
     levels = _order(good)
     ax = _axes(ax, len(levels))
     sns.stripplot(
@@ -88,10 +116,37 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         markers="|", markersize=14, err_kws={"linewidth": 1.4}, ax=ax,
     )  # fmt: skip
     ax.set(xlabel=_label(y), ylabel="", xlim=(0, None))
+    ax.xaxis.set_major_formatter(_COUNTS)
     summary = good.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     name = METRICS[y].title if y in METRICS else y
     return _done(ax, f"{name[:1].upper()}{name[1:]} of each trial, by level",
                  "A point is one trial. The bar is the mean with its 95 % interval.", summary)  # fmt: skip
+
+
+@styled
+def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw a number of each row as a point: ``y`` names the row, ``hue`` the kind of the number."""
+    rows = _there(frame.dropna(subset=[x])).astype({x: float})
+    names = _order(rows, y)
+    ax = _axes(ax, len(names))
+    series = _order(rows, hue) if hue else []
+    style = (
+        {"hue": hue, "style": hue, "hue_order": series, "style_order": series, "palette": _colours(series)}
+        if hue
+        else {"color": LIGHT["blue"]}
+    )
+    sns.scatterplot(rows, x=x, y=y, s=60, linewidth=0, ax=ax, **style)
+    ax.set(xlabel=_label(x), ylabel="", xlim=(min(0.0, rows[x].min()), None))
+    ax.margins(y=0.5 / len(names))
+    ax.grid(axis="y", visible=True)
+    ax.xaxis.set_major_formatter(_COUNTS)
+    _legend(ax)
+    return _done(
+        ax,
+        f"{_sentence(x)} by {_label(y)}",
+        "Each point is one value.",
+        rows[[*filter(None, (y, hue, x))]],
+    )
 
 
 @styled
@@ -100,7 +155,7 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
 
     The thick part of an equivalent comparison is the interval that decides equivalence.
     """
-    rows = effects.dropna(subset=["percent_change"]).reset_index(drop=True)
+    rows = _there(effects.dropna(subset=["percent_change"])).reset_index(drop=True)
     attrs = effects.attrs
     ax = _axes(ax, len(rows))
     several = rows["against"].nunique() > 1 if "against" in rows else False
@@ -170,7 +225,8 @@ def timeline(
 ) -> Axes:  # fmt: skip
     """Draw a column of the frame of seconds over the time in a trial: the mean over blocks with its range; checkpoints as bars below."""
     shown = [*levels] or _order(seconds)[:_MOST]
-    rows = seconds[seconds["level"].isin(shown)].dropna(subset=[y]).astype({y: float, "second": float})
+    rows = _there(seconds[seconds["level"].isin(shown)].dropna(subset=[y]))
+    rows = rows.astype({y: float, "second": float})
     colours = _colours(shown)
     ax = _axes(ax, 7)
     sns.lineplot(
@@ -185,9 +241,10 @@ def timeline(
         ax=ax,
     )
     ax.set(xlabel="seconds in the trial", ylabel=_label(y), ylim=(0, None))
+    ax.yaxis.set_major_formatter(_COUNTS)
     if checkpoints is not None and len(checkpoints):
         for place, level in enumerate(shown):
-            of_level = checkpoints[checkpoints["level"] == level]
+            of_level = checkpoints[checkpoints["level"] == level].fillna({"end_s": rows["second"].max()})
             for start, end in of_level[["start_s", "end_s"]].astype(float).itertuples(index=False):
                 ax.axvspan(
                     max(start, 0.0),
@@ -276,7 +333,7 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
     long = (
         trials.melt(["level", "block"], [*names], "quantile", "ms").dropna(subset="ms").astype({"ms": float})
     )
-    long["quantile"] = long["quantile"].map(names)
+    long["quantile"] = _there(long)["quantile"].map(names)
     shown = _order(long)[:_MOST]
     ax = _axes(ax, 7)
     sns.pointplot(
@@ -297,7 +354,7 @@ def curve(
     ax: Axes | None = None,
 ) -> Axes:  # fmt: skip
     """Draw a metric over a number, such as clients or a setting: a line for each ``hue``, with 95 % intervals of the means."""
-    rows = frame.dropna(subset=[x, y]).astype({x: float, y: float})
+    rows = _there(frame.dropna(subset=[x, y])).astype({x: float, y: float})
     ax = _axes(ax, 7)
     series = _order(rows, hue) if hue else []
     style = (
@@ -310,6 +367,7 @@ def curve(
     ax.set_xticks(values, [words(value) if words else f"{value:g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set(xlabel=_label(x), ylabel=_label(y))
+    ax.yaxis.set_major_formatter(_COUNTS)
     if rows[y].min() >= 0:
         ax.set_ylim(0, None)
     if hue:
@@ -408,7 +466,7 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the replicas' replay lag: the share of readings (one a second) below each value, on a log axis."""
     rows = replicas.assign(ms=1000 * replicas["replay_lag_s"]).dropna(subset="ms")
-    rows = rows[rows["ms"] > 0]
+    rows = _there(rows[rows["ms"] > 0])
     shown = _order(rows)
     ax = _axes(ax, 7)
     sns.ecdfplot(rows, x="ms", hue="level", hue_order=shown, palette=_colours(shown), ax=ax)
@@ -445,7 +503,7 @@ def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw published changes beside measured ones; ``rows`` is what ``beside`` returned (those with a percentage)."""
     there = rows.dropna(subset=["percent_change"])
-    there = there[there["published_low"].notna()].reset_index(drop=True)
+    there = _there(there[there["published_low"].notna()]).reset_index(drop=True)
     ax = _axes(ax, 1.2 * max(len(there), 1))
     factors = _scale(ax, there[["percent_change", "ci_low", "ci_high", "published_low", "published_high"]])
     for place, row in enumerate(there.to_dict("records")):
@@ -504,5 +562,5 @@ def save(figure: Figure, path: Path) -> None:
 
 
 __all__: list[Any] = [
-    "beside", "correlation", "curve", "effects", "heat", "lag", "latency", "panels", "save", "timeline", "trials", "waits", "waterfall",
+    "beside", "correlation", "curve", "dots", "effects", "heat", "lag", "latency", "panels", "save", "timeline", "trials", "waits", "waterfall",
 ]  # fmt: skip

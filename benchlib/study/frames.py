@@ -412,6 +412,7 @@ class OpenStudy:
             by_level[row["level"]] = own.text if own else ""
         records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
         frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
+        frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # of several levels
         frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": self._unmet(answers)}
         return frame
 
@@ -531,10 +532,14 @@ class OpenStudy:
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Join the limits of one code, so that a reader sees each once; the sentence names the first two levels."""
-    groups = dict[str, list[Concern]]()
+    """Join the limits of one code, so that a reader sees each once; the sentence names the first two levels.
+
+    What levels give up, and conditions, are joined only where they are the same.
+    """
+    groups = dict[tuple[str, str], list[Concern]]()
     for concern in dict.fromkeys(concerns):
-        groups.setdefault(concern.code, []).append(concern)
+        value = concern.value if concern.code in ("durability", "condition") else ""
+        groups.setdefault((concern.code, value), []).append(concern)
     joined = list[Concern]()
     for of_code in groups.values():
         first, levels = of_code[0], [c.level for c in of_code if c.level]

@@ -83,7 +83,8 @@ def beside(published: pd.DataFrame, effects: pd.DataFrame, trials: pd.DataFrame)
             "published_low": low if percent else None, "published_high": high if percent else None,
             **{name: change[name] if change else None for name in ("percent_change", "ci_low", "ci_high")},
             "measured": measured,
-            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03)) or "no claim",
+            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03))
+            or ("not measured here" if figure.direction else "no claim"),
         })  # fmt: skip
     numbers = dict.fromkeys(
         ("published_low", "published_high", "percent_change", "ci_low", "ci_high", "measured"), float
