@@ -26,8 +26,12 @@ WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row of one."""
 _FACTORS = 300
 """From this change in percent on, an axis of changes is one of factors."""
+_WIDE = 30
+"""From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
+_SEEN = 0.01
+"""A wait with a smaller share of every level's sessions is among the others."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
 
 LOOK = [sns.axes_style("whitegrid"), str(_STYLE)]
@@ -115,12 +119,17 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         good, x=y, y="level", order=levels, errorbar=("ci", 95), seed=1, n_boot=400, linestyle="none", color=INK,
         markers="|", markersize=14, err_kws={"linewidth": 1.4}, ax=ax,
     )  # fmt: skip
-    ax.set(xlabel=_label(y), ylabel="", xlim=(0, None))
+    wide = bool(0 < good[y].min() < good[y].max() / _WIDE)
+    ax.set(xlabel=_label(y), ylabel="", xscale="log" if wide else "linear")
+    if wide:
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_xlim(0, None)
     ax.xaxis.set_major_formatter(_COUNTS)
     summary = good.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     name = METRICS[y].title if y in METRICS else y
     return _done(ax, f"{name[:1].upper()}{name[1:]} of each trial, by level",
-                 "A point is one trial. The bar is the mean with its 95 % interval.", summary)  # fmt: skip
+                 "A point is one trial. The bar is the mean with its 95 % interval." + " The axis is logarithmic." * wide, summary)  # fmt: skip
 
 
 @styled
@@ -269,6 +278,10 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
     }
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = seconds[seconds["level"].isin(shown)]
+    blocks = rows.groupby(["level", "second"])["block"].transform("nunique")
+    rows = rows[
+        blocks == rows.groupby("level")["block"].transform("nunique")
+    ]  # the last second may be a part
     figure, axes = plt.subplots(
         max(-(-len(there) // 2), 1),
         2,
@@ -287,17 +300,19 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
             hue="level",
             hue_order=shown,
             palette=_colours(shown),
+            estimator="median",
             errorbar=None,
-            legend=ax is axes.flat[0],
+            legend=False,
             ax=ax,
         )
         ax.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
+        ax.yaxis.set_major_formatter(_COUNTS)
         ax.set_title(label, loc="left", fontweight="normal")
-    if there:
-        _legend(axes.flat[0])
+    lines = axes.flat[0].get_lines()[: len(shown)]
+    figure.legend(lines, shown[: len(lines)], loc="outside lower left", ncols=4, frameon=False)
     means = rows.groupby("level", sort=False)[[*there]].mean(numeric_only=True).reset_index()
     figure.suptitle("Host and devices over time", x=0.01, ha="left", fontweight="bold")
-    described(figure, "Means over blocks.", means)
+    described(figure, "Medians over blocks.", means)
     return figure
 
 
@@ -306,7 +321,8 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw what the sessions did, a bar a level: mean number of sessions for each wait event, the most frequent first."""
     means = waits.groupby(["level", "wait"], sort=False)["sessions"].mean().unstack().fillna(0.0)
     means = means.reindex(_order(waits))
-    top = means.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
+    seen = means.loc[:, means.div(means.sum(axis=1), axis=0).max() >= _SEEN]
+    top = seen.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
     shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
     ax = _axes(ax, len(shown) + 1)
     palette = [*sns.color_palette([LIGHT[name] for name in SERIES]), *sns.color_palette("Greys_r", _MOST)][
@@ -437,7 +453,10 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
 
 @styled
 def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw a ladder, what each step adds to the one before; ``steps`` is what ``ladder`` returned."""
+    """Draw a ladder, what each step adds to the one before.
+
+    ``steps`` is what ``ladder`` returned, or rows of a frame of effects with ``total_percent``, the change from the start.
+    """
     rows = steps.rename(
         columns={
             "step_percent": "percent_change",
@@ -446,11 +465,9 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
             "step_verdict": "verdict",
         }
     )
-    rows = rows.assign(
-        label=[
-            f"+ {row.level}\n(so far {row.total_percent:+.1f} %)".replace("-", "−")
-            for row in steps.itertuples()
-        ]
+    totals = rows["total_percent"].map(lambda percent: f"{percent:+.1f} %".replace("-", "−"))
+    rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")").drop(
+        columns="against", errors="ignore"
     )
     rows.attrs = steps.attrs | {"title": steps.attrs.get("title", "throughput")}
     ax = effects.__wrapped__(rows, _axes(ax, 1.3 * len(rows)), "label")  # type: ignore[attr-defined]
@@ -494,6 +511,7 @@ def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         annot_kws={"color": INK},
         ax=ax,
     )
+    plt.setp(ax.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
     return _done(
         ax, "Rank correlations", "Spearman's coefficient of each pair of columns.", matrix.reset_index()
     )

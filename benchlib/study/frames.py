@@ -141,6 +141,19 @@ class OpenStudy:
         return differing.rename_axis("level").reset_index()
 
     @property
+    def differences(self) -> pd.DataFrame:
+        """In what each level differs from the level that it is compared with: ``level, against, what, value, reference``."""
+        words = self.study.levels_in_words
+        rows = [
+            (level, against, what, words[level].get(what, ""), words[against].get(what, ""))
+            for level, against in self.study.plan.factor.pairs().items()
+            if level not in self.controls and {level, against} <= {*words}
+            for what in dict.fromkeys([*words[against], *words[level]])
+            if words[level].get(what) != words[against].get(what)
+        ]
+        return pd.DataFrame(rows, columns=["level", "against", "what", "value", "reference"])
+
+    @property
     def alike(self) -> pd.DataFrame:
         """What all levels run with: ``what, value``."""
         words = self.study.levels_in_words.get(self.baseline, {})
