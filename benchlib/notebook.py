@@ -17,7 +17,7 @@ from benchlib.report.display import install
 from benchlib.report.execute import PROGRESS_VARIABLE
 from benchlib.report.model import PageData
 from benchlib.report.site import saved_pages
-from benchlib.stats.crossed import additivity, ladder
+from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.frames import OpenStudy
@@ -25,7 +25,7 @@ from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen",
+    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen", "steepest",
 ]  # fmt: skip
 
 
