@@ -59,7 +59,8 @@ def project_root() -> Path:
 
 def notebooks() -> dict[str, Path]:
     """The notebooks of this installation by name: the files in ``notebooks/``, without links that lead out of it."""
-    paths = sorted((project_root() / "notebooks").resolve().glob("*.ipynb"))
+    folder = project_root() / "notebooks"
+    paths = sorted(folder.resolve().glob("*.ipynb")) if files.trusted(folder) else []
     return {path.stem: path for path in paths if path.is_file() and path.resolve().parent == path.parent}
 
 
