@@ -14,8 +14,9 @@ import pandas as pd
 from pydantic import ValidationError
 
 import benchlib
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import InputError, StudyError
 from benchlib.host import files
+from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import Answer, PageData, as_data, ordered, page_data
 from benchlib.stats.effects import compare, screen
@@ -124,19 +125,22 @@ def pages_and_others(
         InputError: there is no study of a name that is given.
 
     """
-    code, pages, others = code_fingerprint(), list[PageData](), dict[str, str]()
+    code, pages, changed = code_fingerprint(), list[PageData](), list[str]()
     for name in names:
         StudyFolder(name).read()
     for folder in [StudyFolder(name) for name in names] or walk():
-        try:
-            data = saved_page(folder.name, study_fingerprint(folder, code))
-            if data is None and most_judged <= 0:
-                raise StudyError("it has changed since it was judged: run 'benchlib report'")
-            most_judged -= data is None
-            pages.append(data or data_of(folder.name))
-        except BenchlibError as reason:
-            others[folder.name] = scrubbed(str(reason))
-    return ordered(pages), others
+        if data := saved_page(folder.name, study_fingerprint(folder, code)):
+            pages.append(data)
+        else:
+            changed.append(folder.name)
+    most = min(len(changed), max(most_judged, 0))
+    others = dict.fromkeys(changed[int(most) :], "it has changed since it was judged: run 'benchlib report'")
+    for name, data in apart(data_of, changed[: int(most)]):
+        if isinstance(data, PageData):
+            pages.append(data)
+        else:
+            others[name] = scrubbed(str(data))
+    return ordered(pages), {name: others[name] for name in sorted(others)}
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
