@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -215,10 +215,17 @@ def code_fingerprint() -> str:
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
     """Return the fingerprint of a study and the code: names, sizes and times of its files, and of its trials' folders."""
-    digest, path = hashlib.sha256(code.encode()), folder.path
-    for file in sorted([*path.glob("*"), *path.glob("*/*")]):
-        with contextlib.suppress(OSError):
-            about = file.lstat()
-            name = file.relative_to(path).as_posix()
-            digest.update(repr((name, about.st_size, about.st_mtime_ns)).encode())
+    digest, top = hashlib.sha256(code.encode()), str(folder.path)
+    for name, status in sorted(_below(top, 2)):
+        digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
     return digest.hexdigest()
+
+
+def _below(top: str, depth: int, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Give the names below a folder, so deep, with what the kernel says of each; no link is followed."""
+    with contextlib.suppress(OSError), os.scandir(top) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                yield f"{prefix}{entry.name}", entry.stat(follow_symlinks=False)
+                if depth > 1 and entry.is_dir(follow_symlinks=False):
+                    yield from _below(entry.path, depth - 1, f"{prefix}{entry.name}/")

@@ -411,10 +411,10 @@ def _content(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def stamp(path: Path) -> tuple[int, ...]:
+def stamp(path: str | Path) -> tuple[int, ...]:
     """Return what tells a file from what it was before: time of change, size, inode; empty where there is none."""
     with contextlib.suppress(OSError):
-        status = path.lstat()
+        status = os.lstat(path)
         return status.st_mtime_ns, status.st_size, status.st_ino
     return ()
 
