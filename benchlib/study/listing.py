@@ -44,7 +44,7 @@ def listing() -> tuple[list[dict[str, Any]], list[str]]:
 
 def _is_one(of: Any) -> bool:
     """Whether it is what is kept of a study: the file may come from anybody."""
-    forms = dict(study=str, trials=int, kept=int, failed=int, title=str)
+    forms = {"study": str, "trials": int, "kept": int, "failed": int, "title": str}
     row = of.get("row") if isinstance(of, dict) else None
     return isinstance(row, dict) and {key: type(value) for key, value in row.items()} == forms
 
