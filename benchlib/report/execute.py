@@ -108,22 +108,24 @@ class _Papermill(threading.Thread):
         import papermill
         from jupyter_client.manager import AsyncKernelManager
 
+        own = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
+
         class Manager(AsyncKernelManager):
-            """A kernel that is reached by sockets in a folder, not by ports."""
+            """A kernel that is reached by sockets in a folder, not by ports, and imports nothing of the working folder first."""
 
             transport = "ipc"
 
-        os.environ[PROGRESS_VARIABLE] = str(self.pipe)
+            async def start_kernel(self, **how: Any) -> None:  # type: ignore[override]
+                await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **own}})
+
         try:
             papermill.execute_notebook(
                 str(self.path), str(self.output), dict(self.given), kernel_name="python3", cwd=str(project_root()),
                 progress_bar=False, request_save_on_cell_execute=False,
-                kernel_manager_class=Manager, extra_arguments=["--log-level=50"], start_timeout=120,
+                kernel_manager_class=Manager, extra_arguments=_arguments(), start_timeout=120,
             )  # fmt: skip
         except Exception as reason:
             self.reason = reason
-        finally:
-            os.environ.pop(PROGRESS_VARIABLE, None)
 
     @contextlib.contextmanager
     def hearing(self, listen: Listen) -> Iterator[None]:
@@ -150,6 +152,16 @@ class _Papermill(threading.Thread):
                     self.kernel = int(text[4:])
                 else:
                     listen(text)
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of a kernel: modules beside ``notebooks/`` come after all others, so that they stand in for none."""
+    root, words = project_root(), ["--log-level=50", "--InteractiveShellApp.ignore_cwd=True"]
+    if files.trusted(root):
+        # the library first: one that is installed to be edited is found after all paths
+        line = f"__import__('benchlib'); __import__('sys').path.append({str(root)!r})"
+        words.append(f"--InteractiveShellApp.exec_lines={line}")
+    return words
 
 
 @contextlib.contextmanager
