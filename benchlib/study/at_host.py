@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -81,8 +81,17 @@ def ended(task: Any) -> BenchlibError | None:
     return UnwantedError(f"its worker is gone{f' ({type(reason).__name__})' if reason else ''}")
 
 
-def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:
+def measure(
+    study: Study,
+    open_bench: OpenBench | None,
+    fleet: Fleet,
+    host: str,
+    working: Container[str],
+    send: Send,
+) -> None:
     """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
+
+    Levels that are ``working`` have succeeded there before.
 
     Raises:
         BenchlibError: as :func:`benchlib.study.loop.run_study`.
@@ -100,7 +109,7 @@ def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str,
         send({"line": line.partition(" · ")[2]})
 
     with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
-        run_study(Outbox(study, send), open_bench or own_bench, tell)
+        run_study(Outbox(study, send), open_bench or own_bench, tell, working=working)
 
 
 def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:
