@@ -281,13 +281,10 @@ def analyze(
     if metric not in METRICS:
         why = "as you say" if any(said.values()) else "by its name"
         remarks.append(f"{'more' if of.higher_is_better else 'less'} {metric} is better ({why})")
-    pairs = dict(_pair(text) for text in against)
-    wanted = [
-        level
-        for text in answers
-        for level in ([text] if text in set(frame["level"].astype(str)) else text.split(","))
-    ]
-    if unknown := [level for level in wanted if level not in set(frame["level"].astype(str))]:
+    levels = set(frame["level"].astype(str)) if "level" in frame else set[str]()
+    pairs = dict(_pair(text, levels) for text in against)
+    wanted = [level for text in answers for level in ([text] if text in levels else text.split(","))]
+    if unknown := [level for level in wanted if level not in levels]:
         raise InputError(f"--answer {unknown[0]}: no level has that name")
     options |= {"metric": metric, **said, "looks": _numbers(looks), "against": pairs}
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
@@ -329,9 +326,13 @@ def analyze(
         sys.exit(status(gated_rows))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    level, sign, other = text.partition("=")
-    if not (level and sign and other):
+def _pair(text: str, levels: set[str]) -> tuple[str, str]:
+    """The two levels of LEVEL=OTHER, whose names may have that sign too."""
+    words = text.split("=")
+    splits = [("=".join(words[:at]), "=".join(words[at:])) for at in range(1, len(words))]
+    known = [split for split in splits if {*split} <= levels]
+    level, other = (known or splits or [("", "")])[0]
+    if not (level and other) or len(known) > 1:
         raise click.UsageError(f"--against {text}: want LEVEL=OTHER")
     return level, other
 
