@@ -362,27 +362,18 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
       benchlib parse run.txt --json
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
-    from benchlib.load.parse import parse_file, parse_runs, parse_text
-    from benchlib.load.parse.text import Text
+    from benchlib.load.parse import parse_file, parse_runs
     from benchlib.plan.words import decoded
 
     argv = ["pgbench", f"--sampling-rate={sampling_rate}"] if sampling_rate else None
-
-    def runs_of(text: str) -> list[dict[str, Any]]:
-        several = sum(line.startswith("transaction type: ") for line in Text(text).lines) > 1
-        return (
-            parse_runs(text)
-            if several and kind in (None, "pgbench_summary")
-            else [parse_text(text, kind=kind, argv=argv)]
-        )
 
     results, errors = [], list[str]()
     for file in files:
         try:
             if str(file) == "-":
-                results += runs_of(decoded(sys.stdin.buffer.read()))
+                results += parse_runs(decoded(sys.stdin.buffer.read()), kind=kind, argv=argv)
             elif argv or (file.is_file() and file.stat().st_size < ONE_TEXT):
-                results += runs_of(decoded(file.read_bytes()))
+                results += parse_runs(decoded(file.read_bytes()), kind=kind, argv=argv)
             else:
                 results.append(parse_file(file, kind=kind))
         except OSError as reason:

@@ -14,8 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from benchlib.errors import InputError, ParseError
-from benchlib.load.parse import parse_runs, parse_text
-from benchlib.load.parse.text import Text
+from benchlib.load.parse import parse_runs
 from benchlib.stats.descriptive import unseen_drift
 
 COLUMNS = (
@@ -152,10 +151,7 @@ def _seconds(run: Mapping[str, Any]) -> float:
 
 def _runs(text: str) -> list[dict[str, Any]]:
     """The runs in one text; of another kind than a run none."""
-    if sum(line.startswith("transaction type: ") for line in Text(text).lines) > 1:
-        results = parse_runs(text)
-    else:
-        results = [parse_text(text)]
+    results = parse_runs(text)
     if (kind := results[0]["kind"]) not in ("pgbench_summary", "sysbench"):
         raise ParseError(f"{_NOTHING}: it is {kind}")
     for run in results:
