@@ -1,10 +1,11 @@
 """What a notebook imports: ``open_study`` makes a study of its parameters, ``compare`` and ``plot`` work on any frame."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
@@ -15,7 +16,7 @@ from benchlib.report import plot
 from benchlib.report.display import install
 from benchlib.report.execute import PROGRESS_VARIABLE
 from benchlib.report.model import PageData
-from benchlib.report.site import page_table, saved_pages
+from benchlib.report.site import saved_pages
 from benchlib.stats.crossed import additivity, ladder
 from benchlib.stats.effects import compare, screen
 from benchlib.study.experiment import Experiment, shown
@@ -52,6 +53,16 @@ def open_summary() -> list[PageData]:
     """Return the pages of the saved studies that the parameter ``studies`` names, separated by commas; all if it is empty."""
     named = _parameters("open_summary").get("studies", "")
     return saved_pages([name.strip() for name in named.split(",") if name.strip()])
+
+
+def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
+    """Return the answers of several studies as a frame: a row an answer, with its study's name and title."""
+    rows = [
+        {"study": page.name, "title": page.title, "metric": page.metric_title, **answer.model_dump()}
+        for page in pages
+        for answer in page.answers
+    ]
+    return pd.DataFrame(rows)
 
 
 def _parameters(caller: str) -> dict[str, Any]:

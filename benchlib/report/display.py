@@ -13,8 +13,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from benchlib.report.model import as_data
 from benchlib.report.style import DARK, LIGHT
+from benchlib.study.frames import as_data
 
 DATA = "application/vnd.benchlib+json"
 """The type of an output that holds a frame's rows: ``kind, rows, attrs``."""

@@ -5,6 +5,8 @@ A page is made by executing the study's notebook once more with ``run = False``,
 studies; its page is made after theirs.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
@@ -17,7 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
@@ -27,9 +29,11 @@ from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished, without
 from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
-from benchlib.report.model import PageData
 from benchlib.report.notebooks import Node, write_notebook
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
+
+if TYPE_CHECKING:
+    from benchlib.report.model import PageData
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that say which study is shown."""

@@ -10,17 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from pydantic import ValidationError
 
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.plan.words import scrubbed
-from benchlib.report.model import Answer, PageData, as_data, ordered, page_data
-from benchlib.stats.effects import compare, screen
-from benchlib.study.experiment import shown
-from benchlib.study.frames import OpenStudy
+from benchlib.report.model import Answer, PageData, ordered, page_data
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
@@ -66,6 +62,10 @@ def judged(name: str, metric: str = "") -> PageData:
         StudyError: too few trials are saved to compare anything.
 
     """
+    from benchlib.stats.effects import compare, screen  # what is saved beside the pages needs no scipy
+    from benchlib.study.experiment import shown
+    from benchlib.study.frames import OpenStudy, as_data
+
     study = OpenStudy(shown(StudyFolder(name)))
     if not study.answers:
         raise StudyError("it measures the baseline alone, such as the capacity for a rate")
@@ -137,16 +137,6 @@ def pages_and_others(
         except BenchlibError as reason:
             others[folder.name] = scrubbed(str(reason))
     return ordered(pages), others
-
-
-def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
-    """Return the answers of several studies as a frame: a row an answer, with its study's name and title."""
-    rows = [
-        {"study": page.name, "title": page.title, "metric": page.metric_title, **answer.model_dump()}
-        for page in pages
-        for answer in page.answers
-    ]
-    return pd.DataFrame(rows)
 
 
 # --- pages that show several studies -----------------------------------------------------

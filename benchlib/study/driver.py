@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 
 from benchlib.errors import BenchlibError, HostBusyError, StudyError
 from benchlib.host import files
-from benchlib.plan.fleet import pinned
+from benchlib.plan.fleet import elsewhere_of, pinned
 from benchlib.plan.model import Measurement
-from benchlib.study.at_host import PASSING, UnwantedError, elsewhere_of, ended, measure
+from benchlib.study.calls import PASSING, UnwantedError, ended
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Enough, OpenBench, Progress, Tell, missing
+from benchlib.study.remote_blocks import measure
 from benchlib.study.store import StudyFolder
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from hosts import ending, ids, spoilt
 from benchlib.errors import HostBusyError, Interrupted, StudyError
 from benchlib.plan.fleet import Fleet
 from benchlib.study import driver
-from benchlib.study.at_host import UnwantedError
+from benchlib.study.calls import UnwantedError
 from benchlib.study.driver import MOST_ATTEMPTS, run_on_fleet
 from benchlib.study.store import StudyFolder
 
