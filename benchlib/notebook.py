@@ -75,7 +75,6 @@ def _parameters(caller: str) -> dict[str, Any]:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
     if pipe := os.environ.pop(PROGRESS_VARIABLE, ""):
         _listener.append(Path(pipe).open("w", buffering=1))  # noqa: SIM115 - as long as the kernel lives
-        print(f"pid {os.getpid()}", file=_listener[0])
     install(shell)
     return from_history(list(shell.user_ns["In"]), shell.user_ns)
 

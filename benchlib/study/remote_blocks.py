@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Container
 from pathlib import Path
 
 from benchlib.plan.fleet import Fleet, elsewhere_of
