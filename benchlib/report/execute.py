@@ -177,6 +177,7 @@ class _Papermill(threading.Thread):
 def _arguments() -> list[str]:
     """Return the arguments of a kernel: modules beside ``notebooks/`` come after all others, so that they stand in for none."""
     root, words = project_root(), ["--log-level=50", "--InteractiveShellApp.ignore_cwd=True"]
+    words.append("--HistoryManager.hist_file=:memory:")  # kernels at the same time would wait for one file
     if files.trusted(root):
         # the library first: one that is installed to be edited is found after all paths
         line = f"__import__('benchlib'); __import__('sys').path.append({str(root)!r})"
