@@ -1,10 +1,12 @@
 """What a notebook imports: ``open_study`` makes a study of its parameters, ``compare`` and ``plot`` work on any frame."""
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
@@ -15,8 +17,8 @@ from benchlib.report import plot
 from benchlib.report.display import install
 from benchlib.report.execute import PROGRESS_VARIABLE
 from benchlib.report.model import PageData
-from benchlib.report.site import page_table, saved_pages
-from benchlib.stats.crossed import additivity, ladder
+from benchlib.report.site import saved_pages
+from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.frames import OpenStudy
@@ -24,7 +26,7 @@ from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen",
+    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen", "steepest",
 ]  # fmt: skip
 
 
@@ -51,7 +53,19 @@ def open_study() -> OpenStudy:
 def open_summary() -> list[PageData]:
     """Return the pages of the saved studies that the parameter ``studies`` names, separated by commas; all if it is empty."""
     named = _parameters("open_summary").get("studies", "")
-    return saved_pages([name.strip() for name in named.split(",") if name.strip()])
+    # a command judges before it makes the page, with a limit for each study
+    most = 0 if _listener else math.inf
+    return saved_pages([name.strip() for name in named.split(",") if name.strip()], most)
+
+
+def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
+    """Return the answers of several studies as a frame: a row an answer, with its study's name and title."""
+    rows = [
+        {"study": page.name, "title": page.title, "metric": page.metric_title, **answer.model_dump()}
+        for page in pages
+        for answer in page.answers
+    ]
+    return pd.DataFrame(rows)
 
 
 def _parameters(caller: str) -> dict[str, Any]:
@@ -61,7 +75,6 @@ def _parameters(caller: str) -> dict[str, Any]:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
     if pipe := os.environ.pop(PROGRESS_VARIABLE, ""):
         _listener.append(Path(pipe).open("w", buffering=1))  # noqa: SIM115 - as long as the kernel lives
-        print(f"pid {os.getpid()}", file=_listener[0])
     install(shell)
     return from_history(list(shell.user_ns["In"]), shell.user_ns)
 

@@ -37,7 +37,7 @@ from benchlib.plan.design import Trial
 from benchlib.plan.fleet import Fleet
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Measurement, Plan, Study
-from benchlib.study import at_host
+from benchlib.study import worker
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import shown
 from benchlib.study.fleet import Hosts
@@ -170,7 +170,7 @@ def main() -> int:
     parser.add_argument("--be", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be:
-        at_host._apart = lambda call, send, *_: call(send)  # type: ignore[assignment]
+        worker._apart = lambda call, send, *_: call(send)  # type: ignore[assignment]
         address, *names = options.be
         asyncio.run(work(address, names))
         return 0

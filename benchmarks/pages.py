@@ -40,6 +40,11 @@ def main(rounds: int, beside: int, study: str) -> None:
         _tell("one page", [_report(site, study) for _ in range(rounds)])
         _tell(f"all {len(recorded)} pages", whole)
         _tell("nothing changed", [_report(site) for _ in range(rounds)])
+        pairs = [
+            (_report(site, study, "--out", str(site / "one")), _nbconvert(site, study)) for _ in range(rounds)
+        ]
+        _tell("papermill and nbconvert for the same page", [other for _, other in pairs])
+        _ratio("one page over papermill and nbconvert", [ours / other for ours, other in pairs])
         few, many = Path(scratch) / "few", Path(scratch) / "many"
         for folder, number in ((few, 1), (many, beside)):
             for copy in range(number):
@@ -75,6 +80,42 @@ def _report(folder: Path, *names: str, anew: bool = False) -> float:
         check=True,
     )
     return time.perf_counter() - started
+
+
+def _nbconvert(folder: Path, study: str) -> float:
+    """The seconds of papermill and then nbconvert on the notebook of a study."""
+    notebook = json.loads((folder / "data" / study / "study.json").read_text())["notebook"]
+    place = {"BENCHLIB_DATA": str(folder / "data"), "BENCHLIB_REPORTS": str(folder / "reports")}
+    with tempfile.TemporaryDirectory() as scratch:
+        executed = Path(scratch) / "out.ipynb"
+        started = time.perf_counter()
+        for command in (
+            [
+                "papermill",
+                f"notebooks/{notebook}.ipynb",
+                str(executed),
+                "-p",
+                "study",
+                study,
+                "-p",
+                "run",
+                "False",
+            ],
+            ["jupyter-nbconvert", "--to", "html", str(executed)],
+        ):
+            program = str(Path(sys.executable).with_name(command[0]))
+            subprocess.run(
+                [program, *command[1:]],
+                cwd=DATA.parent,
+                env={**os.environ, **place},
+                capture_output=True,
+                check=True,
+            )
+        return time.perf_counter() - started
+
+
+def _ratio(what: str, ratios: Sequence[float]) -> None:
+    print(f"{what}: {np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
 def _tell(what: str, seconds: Sequence[float]) -> None:

@@ -8,6 +8,7 @@ from benchlib.report.answers import answers
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.frames import DAGGER
 from benchlib.report.figures.style import LIGHT
+
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.store import StudyFolder
 

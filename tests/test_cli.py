@@ -237,9 +237,7 @@ def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(run, piped) 
             run("analyze", "-", "--baseline", "defaults", "--metric", metric, "--json", *more).out
         )
         verdicts = {row["level"]: row["verdict"] for row in message["levels"]}
-        return verdicts["tuned"], [
-            each["message"] for each in message["warnings"] if each["code"] == "reading"
-        ]
+        return verdicts["tuned"], [w["value"] for w in message["warnings"] if w["code"] == "reading"]
 
     read = ["columns are between semicolons", "the file is in UTF-16"]
     assert said("lat (ms)") == ("slower", [*read, "less lat (ms) is better (by its name)"])

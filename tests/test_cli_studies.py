@@ -10,11 +10,11 @@ from pathlib import Path
 import nbformat
 import nbformat.v4 as v4
 import pytest
+from benchlib.report.view import View
 from fakes import FakeBench, Outcome, speeds
 
 from benchlib.load.workloads import load_workload
 from benchlib.report import runs
-from benchlib.report.view import View
 from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
 from benchlib.study.store import DATA_VARIABLE, StudyFolder, study_names

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from benchlib.report.answers import words_of
 
 from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked, declared
 from benchlib.plan.planning import make_study
-from benchlib.report.answers import words_of
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

@@ -281,13 +281,10 @@ def analyze(
     if metric not in METRICS:
         why = "as you say" if any(said.values()) else "by its name"
         remarks.append(f"{'more' if of.higher_is_better else 'less'} {metric} is better ({why})")
-    pairs = dict(_pair(text) for text in against)
-    wanted = [
-        level
-        for text in answers
-        for level in ([text] if text in set(frame["level"].astype(str)) else text.split(","))
-    ]
-    if unknown := [level for level in wanted if level not in set(frame["level"].astype(str))]:
+    levels = set(frame["level"].astype(str)) if "level" in frame else set[str]()
+    pairs = dict(_pair(text, levels) for text in against)
+    wanted = [level for text in answers for level in ([text] if text in levels else text.split(","))]
+    if unknown := [level for level in wanted if level not in levels]:
         raise InputError(f"--answer {unknown[0]}: no level has that name")
     options |= {"metric": metric, **said, "looks": _numbers(looks), "against": pairs}
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
@@ -329,9 +326,13 @@ def analyze(
         sys.exit(status(gated_rows))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    level, sign, other = text.partition("=")
-    if not (level and sign and other):
+def _pair(text: str, levels: set[str]) -> tuple[str, str]:
+    """The two levels of LEVEL=OTHER, whose names may have that sign too."""
+    words = text.split("=")
+    splits = [("=".join(words[:at]), "=".join(words[at:])) for at in range(1, len(words))]
+    known = [split for split in splits if {*split} <= levels]
+    level, other = (known or splits or [("", "")])[0]
+    if not (level and other) or len(known) > 1:
         raise click.UsageError(f"--against {text}: want LEVEL=OTHER")
     return level, other
 
@@ -361,27 +362,18 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
       benchlib parse run.txt --json
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
-    from benchlib.load.parse import parse_file, parse_runs, parse_text
-    from benchlib.load.parse.text import Text
+    from benchlib.load.parse import parse_file, parse_runs
     from benchlib.plan.words import decoded
 
     argv = ["pgbench", f"--sampling-rate={sampling_rate}"] if sampling_rate else None
-
-    def runs_of(text: str) -> list[dict[str, Any]]:
-        several = sum(line.startswith("transaction type: ") for line in Text(text).lines) > 1
-        return (
-            parse_runs(text)
-            if several and kind in (None, "pgbench_summary")
-            else [parse_text(text, kind=kind, argv=argv)]
-        )
 
     results, errors = [], list[str]()
     for file in files:
         try:
             if str(file) == "-":
-                results += runs_of(decoded(sys.stdin.buffer.read()))
+                results += parse_runs(decoded(sys.stdin.buffer.read()), kind=kind, argv=argv)
             elif argv or (file.is_file() and file.stat().st_size < ONE_TEXT):
-                results += runs_of(decoded(file.read_bytes()))
+                results += parse_runs(decoded(file.read_bytes()), kind=kind, argv=argv)
             else:
                 results.append(parse_file(file, kind=kind))
         except OSError as reason:

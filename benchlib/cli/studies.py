@@ -227,11 +227,13 @@ def history(notebook: str, metric: str) -> None:
 def collect(folder: Path, level: str | None, block: str | None, out: Path) -> None:
     """Collect the outputs in FOLDER (or one file with many runs) as trials for 'benchlib analyze'.
 
-    Prints what was understood, a row a run, and what such data cannot tell. Nothing that cannot be read is left out silently.
+    Prints what was understood, a row a run, and what such data cannot tell: above all what drift of the host
+    nobody could exclude. Nothing that cannot be read is left out silently.
 
     \b
     Examples:
       benchlib collect results/
+      benchlib collect pgbench-tools/results
       benchlib collect results/ --level 'pg(\\d+)' --block 'run(\\d+)'
       benchlib analyze trials.csv --baseline pg16
     """
@@ -244,13 +246,14 @@ def collect(folder: Path, level: str | None, block: str | None, out: Path) -> No
 
     paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
     try:
+        large = [path for path in paths if path.stat().st_size >= ONE_TEXT]
         found = [
             Source(
                 path.name if path == folder else path.relative_to(folder).as_posix(),
                 decoded(files.read_plain(path)), path.stat().st_mtime,
             )
             for path in paths
-            if path.absolute() != out.absolute() and path.stat().st_size < ONE_TEXT
+            if path.absolute() != out.absolute() and path not in large
         ]  # fmt: skip
         collected = collected_from(found, level, block)
         frame = pd.DataFrame(collected.rows, columns=[*COLUMNS])
@@ -258,8 +261,9 @@ def collect(folder: Path, level: str | None, block: str | None, out: Path) -> No
     except OSError as reason:
         raise InputError(f"{reason.filename or out}: {reason.strerror}") from None
     echo(frame.drop(columns="error").to_string(index=False, na_rep="-"))
-    if collected.passed_over:
-        echo(f"passed over, no output of a run: {', '.join(collected.passed_over[:10])}", err=True)
+    if passed := [*collected.passed_over, *map(str, large)]:
+        more = f" and {len(passed) - 10} more" if len(passed) > 10 else ""
+        echo(f"passed over, no output of a run: {', '.join(passed[:10])}{more}", err=True)
     for note in collected.notes:
         echo(f"note: {note}", err=True)
     baseline = collected.rows[0]["level"]

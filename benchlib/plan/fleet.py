@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from benchlib.plan.level import HostName, Model, NotEmpty
+from benchlib.plan.model import Plan
 
 Role = Literal["server", "load", "follower"]
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
@@ -78,3 +79,12 @@ def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] 
     in_groups = 0 if looks else blocks // (levels * len(hosts)) * levels * len(hosts)
     whole = {block: hosts[(block - 1) // levels % len(hosts)] for block in range(1, in_groups + 1)}
     return whole | {block: hosts[(block - 1) % len(hosts)] for block in range(in_groups + 1, blocks + 1)}
+
+
+def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:
+    """The hosts that levels of a plan have their load from, or their replicas on, with the role of each."""
+    uses = list[tuple[Role, str]]()
+    for name in plan.factor.levels:
+        uses += [("load", host) for host in plan.level_load(name).generators]
+        uses += [("follower", host) for host in plan.level(name).part("replication").get("on") or ()]
+    return uses

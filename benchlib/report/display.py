@@ -13,8 +13,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from benchlib.report.model import as_data
 from benchlib.report.style import DARK, LIGHT
+from benchlib.study.frames import as_data
 
 DATA = "application/vnd.benchlib+json"
 """The type of an output that holds a frame's rows: ``kind, rows, attrs``."""
@@ -26,6 +26,22 @@ _KINDS = {
     "setup": {"what", "value"},
 }
 """The frames whose rows a page needs, and the columns without which a frame is only a part of one."""
+_READ = {
+    "effects": [
+        "level",
+        "against",
+        "n",
+        "base",
+        "mean",
+        "percent_change",
+        "ci_low",
+        "ci_high",
+        "p_adjusted",
+        "verdict",
+    ],
+    "limits": ["code", "text", "grave"],
+}
+"""The columns that a table shows of these frames; their data have all."""
 _MOST_ALT = 600
 _MOST_ROWS = 60
 
@@ -57,6 +73,9 @@ def _table(frame: pd.DataFrame) -> str:
     """Return a frame as an HTML table: no numbers of rows, no words for what is missing, a line where there are no rows."""
     if frame.empty:
         return "<p>No rows.</p>"
+    kind = frame.attrs.get("kind")
+    if kind in _READ and _KINDS[kind] <= {*frame.columns}:
+        frame = frame[[name for name in _READ[kind] if name in frame]]
     named = any(frame.index.names)
     shown = frame.reset_index(allow_duplicates=True).rename_axis(columns=None) if named else frame
     numbered = named or isinstance(frame.index, pd.RangeIndex) or frame.index.dtype.kind == "i"

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import pandas as pd
 from pydantic import BaseModel, BeforeValidator
 
 from benchlib.plan.metrics import percent_words
@@ -153,13 +152,6 @@ class PageData(BaseModel):
         return [(each.verdict or "", each.sentence(self.metric_title, self.margin)) for each in self.answers]
 
 
-def as_data(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return the rows of a frame with its ``attrs`` as plain JSON types; what is missing is null."""
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    attrs = {name: value for name, value in frame.attrs.items() if name != "kind"}
-    return {"kind": frame.attrs.get("kind"), "rows": rows, "attrs": attrs}
-
-
 def page_data(
     study: Study,
     effects: Mapping[str, Any],
@@ -169,7 +161,7 @@ def page_data(
     name: str,
     missing: int = 0,
 ) -> PageData:
-    """Return the page of a study from the frames that its notebook showed, as plain data (:func:`as_data`)."""
+    """Return the page of a study from the frames that its notebook showed, as plain data (:func:`benchlib.study.frames.as_data`)."""
     attrs, declared = effects["attrs"], study.declared
     told = (limits or {}).get("attrs", {})
     by_level, unmet = told.get("by_level", {}), told.get("unmet", {})

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from benchlib.stats.verdicts import BY_HOST, LEAST_BLOCKS
+from benchlib.stats.limits import BY_HOST, LEAST_BLOCKS
 
 PASSED, SLOWER, UNKNOWN = "passed", "slower", "cannot be said"
 _MOST = 0.8

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+LEAST_BLOCKS = 3
+BY_HOST = "differs by host"
+"""The verdict where hosts differ beyond chance: nothing is said of their average."""
+
 
 class Sentence(NamedTuple):
     """The words of one code: the sentence with ``{level}`` and ``{value}``, why it matters, and what to do about it.

@@ -17,17 +17,14 @@ from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
 from benchlib.stats.compare import SAME, by_itself, compare
-from benchlib.stats.limits import Concern
+from benchlib.stats.limits import BY_HOST, LEAST_BLOCKS, Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
 
-LEAST_BLOCKS = 3
 GRAVE = 0.2
 """A control that differs at alpha is told; at this share of it, it invalidates."""
 _DOUBTED = 0.1
 """A comparison whose effect is the same on all hosts with less than this p is not pooled over them."""
-BY_HOST = "differs by host"
-"""The verdict where hosts differ beyond chance: nothing is said of their average."""
 HOST_BY_LEVEL = "host_by_level"
 """So many hosts stand for others like them; fewer are all that a verdict is about."""
 POOLED_FROM = 0.5

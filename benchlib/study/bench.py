@@ -29,8 +29,7 @@ from benchlib.server import statistics
 from benchlib.server.remote import sole_run
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, workshop
-from benchlib.study.at_host import PASSING
-from benchlib.study.fleet import Hosts
+from benchlib.study.calls import PASSING, OtherHosts
 from benchlib.study.generators import During, drive, put_together, reach
 from benchlib.study.loop import Tell
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
@@ -47,7 +46,7 @@ class Bench:
 
     plan: Plan
     templates: Templates
-    hosts: Hosts | None = None
+    hosts: OtherHosts | None = None
     _standing: dict[str, Stand] = field(default_factory=dict)
     _period: int | None = None
     _made: int = 0
@@ -275,7 +274,7 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None
+    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: OtherHosts | None = None
 ) -> Iterator[Bench]:
     """A bench for a plan that this machine can run, guarded until it is left: then no server and no file of it remains.
 

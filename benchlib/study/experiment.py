@@ -42,7 +42,7 @@ class Experiment:
     @cached_property
     def kept(self) -> dict[str, Measurement]:
         """What the trials left, by trial id; see :meth:`benchlib.study.store.StudyFolder.kept`."""
-        return self.folder.kept()
+        return self.folder.kept() if self.folder.exists() else {}
 
     @cached_property
     def measured(self) -> Measured:

@@ -22,11 +22,9 @@ from benchlib.host.shell import ticks
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Values, first_problem
 from benchlib.plan.parameters import from_yaml
-from benchlib.study.at_host import Call, answer, at_host
+from benchlib.study.calls import Call, answer
+from benchlib.study.worker import worker_task
 
-QUESTIONS = 20
-"""Of so many round trips the fastest counts."""
-CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _CONNECT_LIMIT_S = 30
 _ASK_LIMIT_S = 300
 _NO_WORKER_S = 60.0
@@ -223,7 +221,7 @@ class Hosts:
         """Have a host make a call, once and nowhere else; a Dask future."""
         scratch = self.fleet.hosts.get(host, FleetHost()).scratch
         return self._client.submit(
-            at_host, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {},
+            worker_task, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {},
             workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 
@@ -245,18 +243,6 @@ def hosts_of(values: Values) -> Hosts | None:
 
     """
     return Hosts(read_fleet(Path(values["fleet"]))) if values.get("fleet") else None
-
-
-def clock_offset(ask: Callable[[], float]) -> tuple[float, float]:
-    """The fastest of twenty round trips to another clock, and by how much it was ahead of this host's in it; seconds."""
-
-    def trip() -> tuple[float, float]:
-        before = time.time()
-        there = ask()
-        after = time.time()
-        return after - before, there - (before + after) / 2
-
-    return min(trip() for _ in range(QUESTIONS))
 
 
 def _prepare_scheduler(dask_scheduler: Any) -> None:

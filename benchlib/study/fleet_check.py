@@ -14,7 +14,8 @@ from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.levers.doctor import examine
 from benchlib.plan.fleet import FleetHost
-from benchlib.study.fleet import QUESTIONS, Hosts, clock_offset
+from benchlib.study.calls import QUESTIONS, clock_offset
+from benchlib.study.fleet import Hosts
 
 _SAID = ("benchlib", "server", "installed", "load_tool", "rights", "servers_run_as", "under_way")
 _PAYLOAD = 4 << 20

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +40,13 @@ def guarded(cell: Any) -> Any:
     """Return a cell for a CSV file, with an apostrophe before a text that a spreadsheet would take for a formula."""
     formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
     return f"'{cell}" if formula else cell
+
+
+def as_data(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the rows of a frame with its ``attrs`` as plain JSON types; what is missing is null."""
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    attrs = {name: value for name, value in frame.attrs.items() if name != "kind"}
+    return {"kind": frame.attrs.get("kind"), "rows": rows, "attrs": attrs}
 
 
 class OpenStudy:
@@ -133,6 +139,19 @@ class OpenStudy:
         frame["a crash may cost"] = [costs.get(name) or "nothing" for name in names]
         differing = frame.loc[:, frame.astype(str).nunique() > 1]
         return differing.rename_axis("level").reset_index()
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """In what each level differs from the level that it is compared with: ``level, against, what, value, reference``."""
+        words = self.study.levels_in_words
+        rows = [
+            (level, against, what, words[level].get(what, ""), words[against].get(what, ""))
+            for level, against in self.study.plan.factor.pairs().items()
+            if level not in self.controls and {level, against} <= {*words}
+            for what in dict.fromkeys([*words[against], *words[level]])
+            if words[level].get(what) != words[against].get(what)
+        ]
+        return pd.DataFrame(rows, columns=["level", "against", "what", "value", "reference"])
 
     @property
     def alike(self) -> pd.DataFrame:
@@ -421,7 +440,7 @@ class OpenStudy:
         texts = {level: "; ".join(c.value for c in unmet if c.level in of) for level, of in named.items()}
         return {level: text for level, text in texts.items() if text}
 
-    @cached_property
+    @property
     def _own_concerns(self) -> list[Concern]:
         return self._experiment.concerns
 

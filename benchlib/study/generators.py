@@ -32,9 +32,16 @@ from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
 from benchlib.server.server import asking
 from benchlib.server.templates import workshop
-from benchlib.study.at_host import PASSING, UnwantedError, answer, ended
-from benchlib.study.fleet import CLOCK, Hosts, clock_offset
-from benchlib.study.followers import ReplicaElsewhere
+from benchlib.study.calls import (
+    CLOCK,
+    PASSING,
+    OtherHosts,
+    UnwantedError,
+    answer,
+    clock_offset,
+    ended,
+)  # fmt: skip
+from benchlib.study.remote_replicas import ReplicaElsewhere
 from benchlib.study.stand import Check, Stand, written
 from benchlib.study.store import TRANSACTION_LOG
 
@@ -108,7 +115,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         return Generated(did, done.stdout, done.stderr, done.returncode, log.read_bytes() if logs else None)
 
 
-def reach(hosts: Hosts, load: Load, site: Site) -> None:
+def reach(hosts: OtherHosts, load: Load, site: Site) -> None:
     """Have the generators of a load, and a level's replicas elsewhere, reach a server here that has not been started.
 
     Raises:
@@ -121,7 +128,7 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
 
 
 def drive(
-    hosts: Hosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
+    hosts: OtherHosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
 ) -> list[Generated]:
     """Have the generators of a job's load drive a stand's server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
 

@@ -19,6 +19,7 @@ from benchlib.levers import BY_KEY, worded
 from benchlib.levers.target import target_of, target_words
 from benchlib.load.workloads import load_workload
 from benchlib.plan.factors import CONTROL
+from benchlib.plan.fleet import elsewhere_of
 from benchlib.plan.level import Level, Values, rate_at
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import make_study
@@ -26,7 +27,6 @@ from benchlib.plan.words import given_folders
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.study.at_host import elsewhere_of
 from benchlib.study.bench import open_bench
 from benchlib.study.conditions import conditions
 from benchlib.study.curate import check_idle

@@ -31,8 +31,8 @@ from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
 from benchlib.server.templates import Templates, load
-from benchlib.study.followers import ReplicaElsewhere
 from benchlib.study.records import ReplicaReadings
+from benchlib.study.remote_replicas import ReplicaElsewhere
 
 Reach = Callable[[Site], None]
 Check = Callable[[], None]

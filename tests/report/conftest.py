@@ -8,14 +8,14 @@ import nbformat.v4 as v4
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import FakeBench, seal
-
-import benchlib
 from benchlib.report.figures.changes import forest
 from benchlib.report.figures.over_time import drift
 from benchlib.report.figures.tables import verdict_table
-from benchlib.report.page import Page
 from benchlib.report.view import View
+from fakes import FakeBench, seal
+
+import benchlib
+from benchlib.report.page import Page
 from benchlib.study.experiment import shown as shown_study
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder

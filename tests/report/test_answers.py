@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from benchlib.report.answers import UNSHOWN, answers, headline, limits
 from fakes import counters
 
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load
-from benchlib.report.answers import UNSHOWN, answers, headline, limits
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, keep_crash
 from benchlib.study.experiment import Experiment
 from benchlib.study.records import Counters, ReplicaReadings

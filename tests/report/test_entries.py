@@ -5,12 +5,12 @@ import math
 from pathlib import Path
 
 import pytest
+from benchlib.report.answers import Answer
+from benchlib.report.entries import Entry, address_of, code_fingerprint, entries, study_fingerprint
 
 from benchlib.errors import InputError
 from benchlib.plan.model import Study
 from benchlib.report import entries as module
-from benchlib.report.answers import Answer
-from benchlib.report.entries import Entry, address_of, code_fingerprint, entries, study_fingerprint
 from benchlib.study.store import StudyFolder
 
 

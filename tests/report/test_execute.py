@@ -10,9 +10,9 @@ import matplotlib
 import nbformat
 import nbformat.v4 as v4
 import pytest
+from benchlib.report.cells import read_notebook, write_notebook
 
 from benchlib.errors import InputError, Interrupted, PreflightError, StudyError
-from benchlib.report.cells import read_notebook, write_notebook
 from benchlib.report.execute import execute
 
 PARAMETERS = 'factor: str = "x"  # its name\nsize: int = 3  # how much\nwords: dict = {}  # any\nrun: bool = False  # nothing runs'

@@ -13,17 +13,17 @@ from pathlib import Path
 import hostile
 import nbformat.v4 as v4
 import pytest
+from benchlib.report.entries import entries, entry_of
+from benchlib.report.view import View
 
 import benchlib.notebook
 from benchlib.cli import main
 from benchlib.errors import BenchlibError
 from benchlib.plan.level import Level
 from benchlib.report import page
-from benchlib.report.entries import entries, entry_of
 from benchlib.report.page import render_page
 from benchlib.report.runs import page_about, write_downloads
 from benchlib.report.site import Summary, write_site
-from benchlib.report.view import View
 from benchlib.study.crashed import Crash, keep_crash
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder

@@ -9,11 +9,11 @@ import re
 import nbformat.v4 as v4
 import pandas as pd
 import pytest
+from benchlib.report.figures.changes import forest
+from benchlib.report.figures.tables import html_table
 from bs4 import BeautifulSoup
 
 from benchlib.plan.planning import PANELS
-from benchlib.report.figures.changes import forest
-from benchlib.report.figures.tables import html_table
 from benchlib.report.page import SITE, Page, render_page, render_prose
 
 ENTRY = {

@@ -7,19 +7,19 @@ from pathlib import Path
 import nbformat
 import nbformat.v4 as v4
 import pytest
+from benchlib.report.entries import entries
+from benchlib.report.figures.frames import guarded
+from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
 from bs4 import BeautifulSoup
 
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.level import Level
 from benchlib.plan.words import unpublished, without
-from benchlib.report.entries import entries
 from benchlib.report.execute import find_notebook
-from benchlib.report.figures.frames import guarded
 from benchlib.report.runs import write_downloads
 from benchlib.report.site import write_site
 from benchlib.stats import sequential, validity
-from benchlib.stats.sensitivity import RANKS_FROM, RESAMPLING_FROM
 from benchlib.stats.verdicts import LEAST_BLOCKS
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchlib.report.answers import Answer
+from benchlib.report.entries import Entry, entries
 from bs4 import BeautifulSoup
 
 from benchlib import notebook
 from benchlib.errors import InputError
-from benchlib.report.answers import Answer
-from benchlib.report.entries import Entry, entries
 from benchlib.report.site import Summary
 
 ANSWER = Answer(

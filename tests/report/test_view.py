@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchlib.report.view import View, _together
 from fakes import seal
 from page_parts import rows
 
@@ -16,7 +17,6 @@ from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
-from benchlib.report.view import View, _together
 from benchlib.stats import Concern
 from benchlib.study.records import ReplicaReadings, Samples
 from benchlib.study.store import TRANSACTION_LOG

@@ -5,9 +5,9 @@ import pytest
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user
 from benchlib.plan.workload import Script, Workload
-from benchlib.report.sections.query_plans import differences, outline, plan_text
 from benchlib.server import statistics
 from benchlib.server.counters import server_counts
+from benchlib.study.plans import differences, outline, plan_text
 
 pytestmark = pytest.mark.pg
 

@@ -8,13 +8,13 @@ from unittest.mock import Mock
 
 import pytest
 from kept import contents, ran, refused
+from trim import trim
 
 from benchlib.errors import HostBusyError
 from benchlib.study import curate
 from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study
 from benchlib.study.store import CHECKSUMS, StudyFolder, study_names
-from benchlib.study.trim import trim
 
 
 @pytest.fixture

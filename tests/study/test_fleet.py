@@ -24,10 +24,11 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.fleet import CERTIFICATES, Fleet, FleetHost
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
-from benchlib.study import at_host, driver, fleet, fleet_check
+from benchlib.study import calls, driver, fleet_check, worker
+from benchlib.study.calls import clock_offset
 from benchlib.study.driver import run_on_fleet
 from benchlib.study.experiment import shown
-from benchlib.study.fleet import Hosts, clock_offset, make_certificates, read_fleet
+from benchlib.study.fleet import Hosts, make_certificates, read_fleet
 from benchlib.study.records import ReplicaReadings
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,7 @@ def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch):
         now += there + back
         return reading
 
-    monkeypatch.setattr(fleet, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(calls, "time", SimpleNamespace(time=lambda: now))
     trip_s, offset_s = clock_offset(ask)
     assert trip_s == pytest.approx(0.004, abs=1e-6)
     assert offset_s == pytest.approx(ahead, abs=trip_s / 2), "half a trip is what it may be off"
@@ -94,7 +95,7 @@ def test_over_ssh_a_scheduler_is_started_at_the_first_host_and_a_worker_at_each(
 def cluster(monkeypatch):
     """Three workers in threads of this process, called 0, 1 and 2, which make their calls themselves."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(at_host, "_apart", lambda call, send, *_: call(send))
+    monkeypatch.setattr(worker, "_apart", lambda call, send, *_: call(send))
     with distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:

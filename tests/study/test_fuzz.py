@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from fakes import pgbench_output, seal
 from kept import ran
+from trim import trim
 
 from benchlib.errors import BenchlibError
 from benchlib.load.parse import KINDS, parse_text
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.results import tunables
 from benchlib.study.store import CHECKSUMS, StudyFolder
-from benchlib.study.trim import trim
 
 pytestmark = pytest.mark.long
 SCALE = float(os.environ.get("BENCHLIB_FUZZ", "0.01"))

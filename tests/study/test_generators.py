@@ -19,7 +19,7 @@ from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Connection, Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Generator, Load
-from benchlib.study.at_host import UnwantedError
+from benchlib.study.calls import UnwantedError
 from benchlib.study.generators import Generated, drive, put_together
 from benchlib.study.store import TRANSACTION_LOG
 

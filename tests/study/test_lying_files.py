@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from fakes import seal
 from kept import place, ran, refused, say
+from trim import trim
 
 from benchlib.errors import InputError
 from benchlib.load.latency import SCHEMA, keep_log, read_latency
@@ -23,7 +24,6 @@ from benchlib.study.archive import ARCHIVE
 from benchlib.study.experiment import shown
 from benchlib.study.records import Samples
 from benchlib.study.store import CHECKSUMS, MEASUREMENT, TRANSACTION_LOG, StudyFolder, walk
-from benchlib.study.trim import trim
 
 Lie = Callable[[Path, Path], object]
 """What is done to the folders of two trials, of “tuned” and of “control”."""

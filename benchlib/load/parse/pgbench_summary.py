@@ -61,7 +61,8 @@ _SUMMARY = [
         "maximum number of tries: {max_tries:d}",
         "duration: {duration_s:d} s",
         "number of transactions per client: {transactions_per_client:d}",
-        "number of transactions actually processed: {transactions:d}(?:/{transactions_planned:d})?",
+        # up to 8.0 in other words
+        "number of (?:transactions actually processed|processed transactions): {transactions:d}(?:/{transactions_planned:d})?",
         "number of transactions above the {latency_limit_ms:f} ms latency limit: "
         r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
         r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
@@ -80,7 +81,7 @@ _SCRIPT = [
         *_OUTCOMES,
     )
 ]
-_TPS = Line(rf"tps = {{tps:f}} \((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
+_TPS = Line(rf"tps = {{tps:f}} ?\((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
 _REQUIRED = {
     "clients": "number of clients: …",
     "transactions": "number of transactions actually processed: …",
@@ -211,7 +212,9 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
         raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
     missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
     if missing and not newer:
-        raise wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        error = wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        unread = re.search(r"\btps ?[:=].*", "\n".join(line for line in text.lines if not _TPS.read(line)))
+        raise ParseError(f'{error}; "{unread[0][:80]}" cannot be read as one') if unread else error
     chosen = newer[0] if newer else INCLUDING if reconnect else EXCLUDING
     if tps[chosen] is None:
         raise ParseError(f'{KIND}: the line "tps = … ({chosen})" holds no number')

@@ -70,6 +70,8 @@ def test_several_runs_are_read_each() -> None:
     assert [(run["tps"], len(run["progress"])) for run in runs] == [(505, 2), (1010, 2), (505, 2)]
     with pytest.raises(ParseError, match="run 2 of 2: "):
         parse_runs(RUN + RUN.replace("number of clients: 4\n", ""))
+    loop = f"{TEXTS['sysbench-1.0']}+ sysbench --threads=2 run\n{TEXTS['sysbench-1.0-percentile-99']}"
+    assert [run["latency_p95_ms"] is None for run in parse_runs(loop)] == [False, True]
 
 
 def test_the_command_line_gives_a_list_for_several_runs(command_line: Any, tmp_path: Path) -> None:

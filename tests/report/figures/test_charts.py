@@ -8,12 +8,6 @@ import cases
 import numpy as np
 import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
-from designs import full_factorial
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from matplotlib.figure import Figure as Drawing
-
 from benchlib.report.figures.changes import card, forest, half_normal, index_panels, shares, waterfall
 from benchlib.report.figures.frames import amount, change_words, finding, signed, wrapped
 from benchlib.report.figures.layout import change_axis, log_axis, panels, tick_words
@@ -25,6 +19,12 @@ from benchlib.report.figures.over_time import (
 )
 from benchlib.report.figures.responses import change_by_clients, client_sweep, quantile_ladder
 from benchlib.report.figures.style import DARK, LIGHT, MARKS, mark_of
+from bs4 import BeautifulSoup
+from designs import full_factorial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure as Drawing
+
 from benchlib.stats.crossed import effects, ladder
 
 LEVELS = ["defaults", "control", "tuned"]

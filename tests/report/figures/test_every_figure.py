@@ -11,11 +11,6 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
-from designs import full_factorial
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
-
 from benchlib.report.figures.changes import forest, half_normal, index_panels, shares, waterfall
 from benchlib.report.figures.figure import render
 from benchlib.report.figures.frames import amount
@@ -33,6 +28,11 @@ from benchlib.report.figures.responses import (
     quantile_ladder,
     setting_curve,
 )
+from bs4 import BeautifulSoup
+from designs import full_factorial
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
 from benchlib.stats.crossed import effects, ladder
 
 LEVELS = ["defaults", "control", "tuned", cases.LONG]

@@ -1,11 +1,11 @@
 """The table of what differs between the levels, laid out from the words that a study has of them."""
 
+from benchlib.report.figures.tables import levels_table
 from bs4 import BeautifulSoup, Tag
 
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.plan.workload import Script, Workload
-from benchlib.report.figures.tables import levels_table
 
 WORDS = {
     "defaults": {"PostgreSQL": "default", "max_connections": "120", "work_mem": "default"},

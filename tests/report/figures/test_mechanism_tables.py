@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from benchlib.report.figures.mechanism import correlation_table, costs_table
+from benchlib.report.figures.tables import mean_words
 from bs4 import BeautifulSoup
 from cases import make_seconds, make_waits
 
-from benchlib.report.figures.mechanism import correlation_table, costs_table
-from benchlib.report.figures.tables import mean_words
 from benchlib.stats.strata import exploratory
 
 LEVELS = ["defaults", "control", "tuned"]

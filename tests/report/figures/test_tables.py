@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
-
 from benchlib.report.figures.frames import against_words, percent_words
 from benchlib.report.figures.tables import html_table, mean_words, of_levels, p_words, verdict_table
+from bs4 import BeautifulSoup
+
 from benchlib.stats.analysis import Concern
 from benchlib.stats.verdicts import analyze
 

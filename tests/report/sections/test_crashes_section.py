@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from benchlib.report.sections.durability import crashes
+from benchlib.report.view import View
 from page_parts import note, rows
 
 from benchlib.plan.level import Level
-from benchlib.report.sections.durability import crashes
-from benchlib.report.view import View
 from benchlib.study.crashed import KILLED, POWER_CUT, Crash, Kind, keep_crash
 from benchlib.study.experiment import shown
 

@@ -4,12 +4,12 @@ import json
 import re
 
 import pytest
-from fakes import seal
-
-from benchlib.plan.level import Level
 from benchlib.report.figures.figure import Figure
 from benchlib.report.sections.setting_curves import curve
 from benchlib.report.view import View
+from fakes import seal
+
+from benchlib.plan.level import Level
 
 RISING = {"64kB": 1000.0, "1MB": 1200.0, "4MB": 1500.0, "16MB": 1510.0, "64MB": 1400.0}
 

@@ -1,12 +1,12 @@
 """Durability's section: flushes by method, beside the commits that they lead to."""
 
 import pytest
+from benchlib.report.sections.durability import flushes
 from bs4 import BeautifulSoup
 from page_parts import named
 
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
-from benchlib.report.sections.durability import flushes
 from benchlib.study.records import Flushes
 
 SECTION = "Compare file sync methods using one 8kB write"

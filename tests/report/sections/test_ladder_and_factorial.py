@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchlib.report.figures.figure import Figure
+from benchlib.report.figures.tables import Table
+from benchlib.report.sections.combined_changes import gains, half_normal, waterfall
+from benchlib.report.view import View
 from page_parts import named
 
 from benchlib.plan.design import Trial, screening
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Plan
-from benchlib.report.figures.figure import Figure
-from benchlib.report.figures.tables import Table
-from benchlib.report.sections.combined_changes import gains, half_normal, waterfall
-from benchlib.report.view import View
 from benchlib.stats import Concern
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder

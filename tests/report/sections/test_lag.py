@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 import pytest
+from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
+from benchlib.report.view import Statement, View
 from page_parts import named, note
 
 from benchlib.levers.replicas import Verified
 from benchlib.plan.level import Level
-from benchlib.report.sections.replica_findings import replica_lag, replicas_verified
-from benchlib.report.view import Statement, View
 from benchlib.study.records import ReplicaReadings
 
 LEVELS = {

@@ -4,9 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bs4 import BeautifulSoup
-from page_parts import named
-
 from benchlib.report.sections.query_plans import (
     differences,
     node_name,
@@ -16,6 +13,9 @@ from benchlib.report.sections.query_plans import (
     worst_estimate,
 )
 from benchlib.report.view import View
+from bs4 import BeautifulSoup
+from page_parts import named
+
 from benchlib.study.records import Plans
 
 

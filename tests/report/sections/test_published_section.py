@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import page_parts
 import pytest
+from benchlib.report.sections.beside_published import published
 
 from benchlib.plan.level import Level
-from benchlib.report.sections.beside_published import published
 from benchlib.stats import Concern
 from benchlib.study.published import COLUMNS
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchlib.report.entries import entry_of
+from benchlib.report.sections.combined_changes import confirm, half_normal
+from benchlib.report.view import View
 from bs4 import BeautifulSoup
 from fakes import Outcome
 from page_parts import named
@@ -21,11 +24,8 @@ from benchlib.plan.model import Study
 from benchlib.plan.parameters import checked
 from benchlib.plan.planning import make_study
 from benchlib.report import screening
-from benchlib.report.entries import entry_of
 from benchlib.report.execute import notebook_parameters
 from benchlib.report.runs import confirmed
-from benchlib.report.sections.combined_changes import confirm, half_normal
-from benchlib.report.view import View
 from benchlib.study.experiment import shown
 from benchlib.study.store import StudyFolder
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import pytest
+from benchlib.report.sections.servers import cost_per_million, server_settings
+from benchlib.report.view import View
 from page_parts import named
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
-from benchlib.report.sections.servers import cost_per_million, server_settings
-from benchlib.report.view import View
 from benchlib.study.records import Parameters
 
 STEPS = ("run, alpha", "check, beta", "run, beta")

@@ -24,8 +24,7 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
 from benchlib.server.templates import workshop
-from benchlib.study.at_host import PASSING, Send, ended
-from benchlib.study.fleet import CLOCK, Hosts, clock_offset
+from benchlib.study.calls import CLOCK, PASSING, OtherHosts, Send, clock_offset, ended
 from benchlib.study.records import Away
 
 _INTERVAL_S = 1.0
@@ -75,7 +74,7 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
 class ReplicaElsewhere(Replica):
     """A replica on another ``host``, as its primary's bench has it; the files in its folder are there."""
 
-    def __init__(self, hosts: Hosts, site: Site, number: int, host: str) -> None:
+    def __init__(self, hosts: OtherHosts, site: Site, number: int, host: str) -> None:
         primary, address = site.cluster.door, hosts.reached_at(host)
         assert primary
         super().__init__(site.cluster, number, Source(primary.address, primary.port, {}), Path())

@@ -1,6 +1,6 @@
-"""What runs at a host of a fleet: a process of its own for each call, and what that sends.
+"""The process that makes a call at a host of a fleet, and what it sends.
 
-A Dask worker only starts the process (``python -m benchlib.study.at_host``) and passes on what it sends, so nothing of Dask
+A Dask worker only starts the process (``python -m benchlib.study.worker``) and passes on what it sends, so nothing of Dask
 runs where trials are measured, and a call is stopped as Ctrl-C stops it: when the worker is gone, however it went, or
 nobody wants the call any more, the process loses its pipe and interrupts itself; should that take too long it ends
 at once, and its guardian cleans up.
@@ -21,16 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import BenchlibError, HostBusyError, StudyError
-from benchlib.plan.fleet import Fleet, Role
-from benchlib.plan.model import Measurement, Plan, Study
-from benchlib.study.loop import Bench, OpenBench, Tell, run_study
-from benchlib.study.store import StudyFolder
+from benchlib.errors import BenchlibError, StudyError
+from benchlib.study.calls import SCHEDULER, Call, Send, UnwantedError
 
-Send = Callable[[Mapping[str, Any]], None]
-"""Sends a message of JSON types and bytes to whoever started the call; what it raises ends the call."""
-Call = Callable[[Send], Any]
-_SCHEDULER = "DASK_SCHEDULER_ADDRESS"
 _TLS = "DASK_DISTRIBUTED__COMM__TLS__"
 """How Dask's settings of that name are called in the environment."""
 _LOOK_S = 1.0
@@ -39,88 +32,10 @@ _PATIENCE_S = 6.0
 _PUT_LIMIT_S = 60
 
 
-class UnwantedError(StudyError):
-    """Nobody waits for this call any more, or its process has been killed: the block runs again elsewhere or later."""
-
-
-PASSING = (HostBusyError, UnwantedError)
-
-
-class Outbox(StudyFolder):
-    """Where the loop leaves its trials at a host: they are sent, nothing is kept there."""
-
-    def __init__(self, study: Study, send: Send) -> None:
-        super().__init__(study.name, Path())
-        self._study, self._send = study, send
-
-    def read(self) -> Study:
-        """The part of the study that this host runs."""
-        return self._study
-
-    def kept(self) -> dict[str, Measurement]:
-        """Nothing: it goes to the driver."""
-        return {}
-
-    def keep(self, measurement: Measurement, folder: Path) -> None:
-        """Send a trial with its raw files."""
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        self._send({"measurement": measurement.model_dump_json(), "files": files})
-
-
-def ended(task: Any) -> BenchlibError | None:
-    """Why a call at a host did not end well; None where it goes on, or has ended well.
-
-    Of Dask's own words, which speak of its workers, the kind. Where the host was busy or its worker is gone, another
-    attempt may mend it: these are :data:`PASSING`.
-    """
-    if task.status in ("pending", "finished"):
-        return None
-    reason = task.exception() if task.status == "error" else None
-    if isinstance(reason, BenchlibError):
-        return reason
-    return UnwantedError(f"its worker is gone{f' ({type(reason).__name__})' if reason else ''}")
-
-
-def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:
-    """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
-
-    Raises:
-        BenchlibError: as :func:`benchlib.study.loop.run_study`.
-
-    """
-    from benchlib.study import bench  # who only asks a host needs none
-    from benchlib.study.fleet import Hosts
-
-    hosts = Hosts(fleet.changed(scheduler=os.environ.get(_SCHEDULER), tls=None), host)
-
-    def own_bench(report: Tell) -> contextlib.AbstractContextManager[Bench]:
-        return bench.open_bench(study.plan, study.name, report, hosts)
-
-    def tell(line: str) -> None:
-        send({"line": line.partition(" · ")[2]})
-
-    with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
-        run_study(Outbox(study, send), open_bench or own_bench, tell)
-
-
-def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:
-    """The hosts that levels of a plan have their load from, or their replicas on, with the role of each."""
-    uses = list[tuple[Role, str]]()
-    for name in plan.factor.levels:
-        uses += [("load", host) for host in plan.level_load(name).generators]
-        uses += [("follower", host) for host in plan.level(name).part("replication").get("on") or ()]
-    return uses
-
-
-def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send) -> Any:
-    """What a function gives at this host."""
-    return function(*arguments)
-
-
 # --- the worker's side ------------------------------------------------------------------
 
 
-def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, str]) -> Any:
+def worker_task(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, str]) -> Any:
     """The task of a Dask worker: make a call in a process of its own, and put what it sends into a queue with ``tag``.
 
     ``sender`` is added to each message, another for each execution: Dask may run a task again. ``own`` are variables of its
@@ -160,14 +75,14 @@ def at_host(call: Call, queue: str, tag: Mapping[str, Any], own: Mapping[str, st
         Client(worker.scheduler.address, security=security, set_as_default=False) as client,
         contextlib.closing(Queue(queue, client=client)) as messages,
     ):
-        return _apart(call, send, check_wanted, {**own, **way, _SCHEDULER: worker.scheduler.address})
+        return _apart(call, send, check_wanted, {**own, **way, SCHEDULER: worker.scheduler.address})
 
 
 def _apart(call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]) -> Any:
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchlib.study.at_host", str(theirs.fileno())],
+            [sys.executable, "-m", "benchlib.study.worker", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **environment},
             cwd=Path(__file__).parents[2],
