@@ -222,11 +222,12 @@ def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
         return float
     ax.set_xscale("log")
     low, high = min(1 + ends.min() / 100, 1.0), 1 + ends.max() / 100
-    ticks = [
-        tick
-        for tick in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
-        if low / 1.5 <= tick <= high * 1.5
-    ]
+    named = (
+        (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
+        if high / low > 8
+        else (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 5, 6, 7)
+    )
+    ticks = [tick for tick in named if low / 1.2 <= tick <= high * 1.2]
     ax.set_xticks(ticks, [f"{tick:g} ×" for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlim(low / 1.2, high * 1.2)

@@ -355,7 +355,7 @@ class OpenStudy:
                 ]
         columns = ["level", "server", "role", "host", "round_trip_ms", "busy_percent"]
         frame = pd.DataFrame(rows, columns=columns)
-        return frame.groupby(columns[:4], sort=False).median().reset_index()
+        return self._sorted(frame.groupby(columns[:4], sort=False).median().reset_index())
 
     def crashes(self) -> pd.DataFrame:
         """What crashes left, a row a crash: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
