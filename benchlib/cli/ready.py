@@ -174,5 +174,6 @@ def certificates(folder: Path) -> None:
 
     make_certificates(folder)
     names = f"--tls-ca-file {folder}/ca.pem --tls-cert {folder}/cert.pem --tls-key {folder}/key.pem"
-    echo(f"the scheduler: dask scheduler --protocol tls --no-dashboard {names}")
-    echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 --no-dashboard {names}")
+    closed = "--no-dashboard --dashboard-address 127.0.0.1:0"  # each answers HTTP all the same
+    echo(f"the scheduler: dask scheduler --protocol tls {closed} {names}")
+    echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 {closed} {names}")

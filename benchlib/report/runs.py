@@ -41,7 +41,7 @@ _FILES = {
 }
 """The parameters that may name a file, and the form of its name."""
 AT_A_TIME = 2
-_MOST_OTHERS = 10
+_MOST_OTHERS = 4
 """Studies that are judged for the index beside those whose pages were requested."""
 
 

@@ -22,6 +22,7 @@ from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
+_AT_A_TIME = 2
 _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
@@ -135,7 +136,7 @@ def pages_and_others(
             changed.append(folder.name)
     most = min(len(changed), max(most_judged, 0))
     others = dict.fromkeys(changed[int(most) :], "it has changed since it was judged: run 'benchlib report'")
-    for name, data in apart(data_of, changed[: int(most)]):
+    for name, data in apart(data_of, changed[: int(most)], _AT_A_TIME):
         if isinstance(data, PageData):
             pages.append(data)
         else:
