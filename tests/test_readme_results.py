@@ -12,9 +12,8 @@ def of_the_project(monkeypatch):
     monkeypatch.setenv(DATA_VARIABLE, str(results.ROOT / "data"))
 
 
-def test_the_table_of_effects_is_that_of_the_recorded_studies(recorded):
-    studies = [recorded(each.folder.name) for each in results.recorded()]
-    assert results.table(studies) in (results.ROOT / "README.md").read_text()
+def test_the_table_of_effects_is_that_of_the_recorded_studies():
+    assert results.table(results.recorded()) in (results.ROOT / "README.md").read_text()
 
 
 def test_the_figure_is_that_of_its_study(recorded):
