@@ -11,14 +11,20 @@ HEADLINES = {
     "version-recorded": ("18", "PostgreSQL 18 instead of 16"),
     "configuration-recorded": ("tuned", "seven tuned settings"),
     "replication-recorded": ("on", "a synchronous replica"),
-    "operating_system-recorded": ("with a reader: 8 read-ahead", "read-ahead of 256 kB instead of 4 MB, during a scan"),
+    "operating_system-recorded": (
+        "with a reader: 8 read-ahead",
+        "read-ahead of 256 kB instead of 4 MB, during a scan",
+    ),
     "storage-recorded": ("faster disk, 4 clients", "a disk without its limit of 600 requests/s"),
     "durability-recorded": ("WAL on its own disk", "the WAL on its own disk"),
     "memory-recorded": ("shared_buffers 400MB", "shared_buffers of 400 MB instead of 128 MB"),
     "planner-recorded": ("without a full join", "GROUP BY instead of a UNION of outer joins"),
     "mixed_load-recorded": ("16 clients", "16 clients instead of 1"),
     "managed-recorded": ("run, stand-in B", "a provider's kind of settings instead of the defaults"),
-    "combined-recorded": ("18, tuned, faster disk, sysctl set", "version, settings, disk and kernel together"),
+    "combined-recorded": (
+        "18, tuned, faster disk, sysctl set",
+        "version, settings, disk and kernel together",
+    ),
 }
 """The recorded studies, each with the level whose comparison is shown, and words for it."""
 _PART = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->\n)", re.DOTALL)
