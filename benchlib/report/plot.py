@@ -16,6 +16,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchlib.plan.metrics import METRICS, percent_words
@@ -286,9 +287,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = seconds[seconds["level"].isin(shown)]
     blocks = rows.groupby(["level", "second"])["block"].transform("nunique")
-    rows = rows[
-        blocks == rows.groupby("level")["block"].transform("nunique")
-    ]  # the last second may be a part
+    # the last second may be a part of one
+    rows = rows[blocks == rows.groupby("level")["block"].transform("nunique")]
     figure, axes = plt.subplots(
         max(-(-len(there) // 2), 1),
         2,
@@ -315,8 +315,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
         ax.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
         ax.yaxis.set_major_formatter(_COUNTS)
         ax.set_title(label, loc="left", fontweight="normal")
-    lines = axes.flat[0].get_lines()[: len(shown)]
-    figure.legend(lines, shown[: len(lines)], loc="outside lower left", ncols=4, frameon=False)
+    lines = [Line2D([], [], color=colour) for colour in _colours(shown).values()]
+    figure.legend(lines, shown, loc="outside lower left", ncols=4, frameon=False)
     means = rows.groupby("level", sort=False)[[*there]].mean(numeric_only=True).reset_index()
     figure.suptitle("Host and devices over time", x=0.01, ha="left", fontweight="bold")
     described(figure, "Medians over blocks.", means)
@@ -330,7 +330,9 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     means = means.reindex(_order(waits))
     seen = means.loc[:, means.div(means.sum(axis=1), axis=0).max() >= _SEEN]
     top = seen.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
-    shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
+    others = means.drop(columns=top).sum(axis=1)
+    rest = {"all others": others} if (others / means.sum(axis=1)).max() >= _SEEN else {}
+    shown = means[top].assign(**rest)
     ax = _axes(ax, len(shown) + 1)
     palette = [*sns.color_palette([LIGHT[name] for name in SERIES]), *sns.color_palette("Greys_r", _MOST)][
         : len(shown.columns)
