@@ -202,14 +202,14 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     ax.set_xlabel(f"change of {title}")
     columns = [
         name
-        for name in ("level", "against", "percent_change", "ci_low", "ci_high", "verdict")
+        for name in dict.fromkeys(
+            (label, "level", "against", "percent_change", "ci_low", "ci_high", "verdict")
+        )
         if name in rows
     ]
-    return _done(
-        ax, f"Change of {title} by level",
-        f"Lines: simultaneous {100 * (1 - attrs.get('alpha', 0.05)):.4g} % intervals; thick: the interval that shows equivalence. "
-        f"Shaded: the margin of ±{margin:g} %.", rows[columns],
-    )  # fmt: skip
+    lines = f"Lines: simultaneous {100 * (1 - attrs.get('alpha', 0.05)):.4g} % intervals; thick: the interval that shows equivalence."
+    caption = f"{lines} Shaded: the margin of ±{margin:g} %." if margin else "Lines: 95 % intervals."
+    return _done(ax, f"Change of {title} by level", caption, rows[columns])
 
 
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
@@ -469,7 +469,9 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     described(
         figure,
         "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
-        "Intervals are in the table of effects, and in the CSV file.",
+        "Intervals are in the table of effects, and in the CSV file."
+        + " In the means, the reference counts as no change."
+        * shared,
         design[varied].join(compared[columns], how="inner").reset_index(),
     )
     return figure
