@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from benchlib.study.trim import trim
 from kept import contents, ran, refused
 
 from benchlib.errors import HostBusyError
@@ -14,7 +15,6 @@ from benchlib.study import curate
 from benchlib.study.experiment import shown
 from benchlib.study.loop import keep_study
 from benchlib.study.store import CHECKSUMS, StudyFolder, study_names
-from benchlib.study.trim import trim
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 import pytest
+from benchlib.study.trim import trim
 from fakes import pgbench_output, seal
 from kept import ran
 
@@ -22,7 +23,6 @@ from benchlib.load.parse import KINDS, parse_text
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.results import tunables
 from benchlib.study.store import CHECKSUMS, StudyFolder
-from benchlib.study.trim import trim
 
 pytestmark = pytest.mark.long
 SCALE = float(os.environ.get("BENCHLIB_FUZZ", "0.01"))

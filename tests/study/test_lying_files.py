@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchlib.study.trim import trim
 from fakes import seal
 from kept import place, ran, refused, say
 
@@ -23,7 +24,6 @@ from benchlib.study.archive import ARCHIVE
 from benchlib.study.experiment import shown
 from benchlib.study.records import Samples
 from benchlib.study.store import CHECKSUMS, MEASUREMENT, TRANSACTION_LOG, StudyFolder, walk
-from benchlib.study.trim import trim
 
 Lie = Callable[[Path, Path], object]
 """What is done to the folders of two trials, of “tuned” and of “control”."""

@@ -4,13 +4,13 @@ from math import inf
 from unittest.mock import Mock
 
 import pytest
+from benchlib.report.view import View
 from fakes import FakeBench
 from hosts import fleet_of
 
 from benchlib.errors import InputError, Interrupted, PreflightError
 from benchlib.plan.level import Level, LoadPatch
 from benchlib.plan.model import Load
-from benchlib.report.view import View
 from benchlib.study import runs
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts

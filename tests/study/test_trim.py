@@ -5,6 +5,7 @@ from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
 import pytest
+from benchlib.study.trim import NOTE, trim
 from fakes import seal
 from kept import contents, place, ran, refused
 
@@ -15,7 +16,6 @@ from benchlib.study.experiment import shown
 from benchlib.study.loop import set_failed_aside
 from benchlib.study.records import Samples
 from benchlib.study.store import CHECKSUMS, TRANSACTION_LOG, StudyFolder
-from benchlib.study.trim import NOTE, trim
 
 
 @pytest.fixture
