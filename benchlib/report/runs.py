@@ -25,12 +25,7 @@ from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished, without
 from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
-<<<<<<< HEAD
-from benchlib.report.notebooks import Node, write_notebook
-=======
-from benchlib.report.model import PageData
 from benchlib.report.notebooks import Node, write_file, write_notebook
->>>>>>> h41
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 if TYPE_CHECKING:

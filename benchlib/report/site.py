@@ -17,15 +17,8 @@ from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
-<<<<<<< HEAD
 from benchlib.report.model import Answer, PageData, ordered, page_data
-=======
-from benchlib.report.model import Answer, PageData, as_data, ordered, page_data
 from benchlib.report.notebooks import write_file
-from benchlib.stats.effects import compare, screen
-from benchlib.study.experiment import shown
-from benchlib.study.frames import OpenStudy
->>>>>>> h41
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"

@@ -4,15 +4,11 @@ import json
 
 import pandas as pd
 import pytest
-from benchlib.report.view import View
 from fakes import seal
 from hosts import measured
 
 from benchlib.errors import InputError
-<<<<<<< HEAD
 from benchlib.stats.effects import compare
-=======
->>>>>>> h41
 from benchlib.study.conditions import FIGURES, checked, conditions, unmet
 from benchlib.study.experiment import shown
 from benchlib.study.frames import OpenStudy

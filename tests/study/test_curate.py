@@ -7,7 +7,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from benchlib.study.trim import trim
 from kept import contents, ran, refused
 from trim import trim
 

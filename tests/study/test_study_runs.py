@@ -4,7 +4,6 @@ from math import inf
 from unittest.mock import Mock
 
 import pytest
-from benchlib.report.view import View
 from fakes import FakeBench
 from hosts import fleet_of
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
 import pytest
-from benchlib.study.trim import NOTE, trim
 from fakes import seal
 from kept import contents, place, ran, refused
 from trim import NOTE, trim
