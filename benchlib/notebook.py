@@ -1,5 +1,6 @@
 """What a notebook imports: ``open_study`` makes a study of its parameters, ``compare`` and ``plot`` work on any frame."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from benchlib.report.display import install
 from benchlib.report.execute import PROGRESS_VARIABLE
 from benchlib.report.model import PageData
 from benchlib.report.site import saved_pages
-from benchlib.stats.crossed import additivity, ladder
+from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.frames import OpenStudy
@@ -25,7 +26,7 @@ from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen",
+    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen", "steepest",
 ]  # fmt: skip
 
 
@@ -52,7 +53,9 @@ def open_study() -> OpenStudy:
 def open_summary() -> list[PageData]:
     """Return the pages of the saved studies that the parameter ``studies`` names, separated by commas; all if it is empty."""
     named = _parameters("open_summary").get("studies", "")
-    return saved_pages([name.strip() for name in named.split(",") if name.strip()])
+    # a command judges before it makes the page, with a limit for each study
+    most = 0 if _listener else math.inf
+    return saved_pages([name.strip() for name in named.split(",") if name.strip()], most)
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:

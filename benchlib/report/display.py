@@ -26,16 +26,38 @@ _KINDS = {
     "setup": {"what", "value"},
 }
 """The frames whose rows a page needs, and the columns without which a frame is only a part of one."""
+_READ = {
+    "effects": [
+        "level",
+        "against",
+        "n",
+        "base",
+        "mean",
+        "percent_change",
+        "ci_low",
+        "ci_high",
+        "p_adjusted",
+        "verdict",
+    ],
+    "limits": ["code", "text", "grave"],
+}
+"""The columns that a table shows of these frames; their data have all."""
 _MOST_ALT = 600
+_MOST_ROWS = 60
 
 
 def install(shell: InteractiveShell) -> None:
     """Make the frames and figures of this kernel show themselves as pages need them."""
-    plt.close("all")  # loads the backend, whose own formats are replaced here
+    from benchlib.report.plot import LOOK  # which describes its figures by this module
+
+    # the backend registers its own formats, and interactive drawing, when it is loaded: before they are replaced here
+    plt.switch_backend(matplotlib.get_backend())
+    plt.style.use(LOOK)
     pd.set_option("display.float_format", _number)
-    pd.set_option("display.max_colwidth", 120)
+    pd.set_option("display.max_colwidth", None)
     pd.set_option("display.html.border", 0)
     formatters = shell.display_formatter.formatters  # type: ignore[union-attr]
+    formatters["text/html"].for_type(pd.DataFrame, _table)
     formatters["image/png"].pop(Figure, None)
     formatters["image/svg+xml"].for_type(Figure, _svg)
     shell.display_formatter.mimebundle_formatter.for_type(pd.DataFrame, _rows)  # type: ignore[union-attr]
@@ -45,6 +67,19 @@ def _number(value: float) -> str:
     """A number with four digits that count: ``12,345``, ``1.234``, ``0.0001234``."""
     digits = f"{value:,.4g}"
     return f"{value:,.0f}" if "e" in digits and abs(value) >= 1 else digits
+
+
+def _table(frame: pd.DataFrame) -> str:
+    """Return a frame as an HTML table: no numbers of rows, no words for what is missing, a line where there are no rows."""
+    if frame.empty:
+        return "<p>No rows.</p>"
+    kind = frame.attrs.get("kind")
+    if kind in _READ and _KINDS[kind] <= {*frame.columns}:
+        frame = frame[[name for name in _READ[kind] if name in frame]]
+    named = any(frame.index.names)
+    shown = frame.reset_index(allow_duplicates=True).rename_axis(columns=None) if named else frame
+    numbered = named or isinstance(frame.index, pd.RangeIndex) or frame.index.dtype.kind == "i"
+    return str(shown.where(shown.notna()).to_html(index=not numbered, na_rep="", max_rows=_MOST_ROWS))
 
 
 def _rows(frame: pd.DataFrame, **_: Any) -> dict[str, Any] | None:

@@ -113,8 +113,10 @@ class _Papermill(threading.Thread):
 
         job = self
 
+        own = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
+
         class Manager(AsyncKernelManager):
-            """A kernel that is reached by sockets in a folder, not by ports."""
+            """A kernel that is reached by sockets in a folder, not by ports, and imports nothing of the working folder first."""
 
             transport = "ipc"
 
@@ -122,18 +124,19 @@ class _Papermill(threading.Thread):
                 super().__init__(*args, **options)
                 job.manager = self
 
-        os.environ[PROGRESS_VARIABLE] = str(self.pipe)
+            async def start_kernel(self, **how: Any) -> None:  # type: ignore[override]
+                await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **own}})
+
         try:
             papermill.execute_notebook(
                 *(re.sub("([{}])", r"\1\1", str(path)) for path in (self.path, self.output)), dict(self.given), kernel_name="python3", cwd=str(project_root()),
                 progress_bar=False, request_save_on_cell_execute=False,
-                kernel_manager_class=Manager, extra_arguments=["--log-level=50"], start_timeout=120,
+                kernel_manager_class=Manager, extra_arguments=_arguments(), start_timeout=120,
                 on_cell_start=self._go_on,
             )  # fmt: skip
         except Exception as reason:
             self.reason = reason
         finally:
-            os.environ.pop(PROGRESS_VARIABLE, None)
             ensure_event_loop().close()  # that of this thread
 
     def _go_on(self, **_: object) -> None:
@@ -169,6 +172,17 @@ class _Papermill(threading.Thread):
                 if line == b"\0":
                     return
                 listen(line.decode(errors="replace"))
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of a kernel: modules beside ``notebooks/`` come after all others, so that they stand in for none."""
+    root, words = project_root(), ["--log-level=50", "--InteractiveShellApp.ignore_cwd=True"]
+    words.append("--HistoryManager.hist_file=:memory:")  # kernels at the same time would wait for one file
+    if files.trusted(root):
+        # the library first: one that is installed to be edited is found after all paths
+        line = f"__import__('benchlib'); __import__('sys').path.append({str(root)!r})"
+        words.append(f"--InteractiveShellApp.exec_lines={line}")
+    return words
 
 
 @contextlib.contextmanager

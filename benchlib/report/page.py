@@ -67,6 +67,12 @@ _ELEMENTS = {
 _ATTRIBUTES = {"a": {"href"}, "th": {"scope", "colspan", "rowspan"}, "td": {"colspan", "rowspan"}}
 _HIDDEN = {"injected-parameters", "remove_input"}
 _REPRS = re.compile(r"<?(Axes|Figure|AxesSubplot|Text|matplotlib\.)[^\n]*>?|\[?<matplotlib[^\n]*")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_CELL = re.compile(r"<(t[dh])[^>]*>(.*?)</t[dh]>", re.DOTALL)
+_TEXT = re.compile(r"(<t[hd]\b[^>]*>)([^<]*)")
+_NUMERIC = re.compile(r"\s*(?:[+−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?(?: [%×])?)?\s*")
+_TITLE = re.compile(r"\A# .*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -77,7 +83,26 @@ def cleaned(html: str) -> Markup:
         link_rel="noopener nofollow",
     )  # fmt: skip
     text = text.replace("<th>", '<th scope="col">').replace('<th scope="col"></th>', "<td></td>")
-    return Markup(re.sub(r"<table>", '<table class="data">', text))
+    return Markup(_TABLE.sub(lambda table: _aligned(table[0]), text))
+
+
+def _aligned(table: str) -> str:
+    """Return a table whose columns of numbers have the class ``n`` (counted from the right, where no cell spans rows), and whose names can wrap."""
+    rows = [list(_CELL.finditer(table, *row.span())) for row in _ROW.finditer(table)]
+    wide = max((len(row) for row in rows), default=0)
+    columns = [
+        [row[-place][2] for row in rows if place <= len(row) and row[-place][1] == "td"]
+        for place in range(1, wide + 1)
+    ]
+    numeric = [any(of) and all(_NUMERIC.fullmatch(text) for text in of) for of in columns]
+    marked = table
+    for row in reversed(rows):  # from the end, so that places before it stay
+        for place, found in enumerate(reversed(row)):
+            if numeric[place]:
+                at = found.start() + 3
+                marked = marked[:at] + ' class="n"' + marked[at:]
+    named = _TEXT.sub(lambda cell: cell[1] + cell[2].replace("_", "_<wbr>"), marked)
+    return named.replace("<table>", '<table class="data">')
 
 
 class _Prose(mistune.HTMLRenderer):
@@ -143,7 +168,7 @@ def render_page(
     ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again.
     """
     prose = _Prose()
-    cells = _cells(notebook["cells"], prose)
+    cells = _cells(notebook["cells"], prose, titled=True)
     base = "".join(address.rpartition("/")[:2])
     return render(
         "page.html.j2",
@@ -181,14 +206,18 @@ def _markdown(prose: _Prose) -> mistune.Markdown:
     return mistune.create_markdown(renderer=prose, plugins=["table", "strikethrough"])
 
 
-def _cells(cells: list[Node], prose: _Prose) -> list[dict[str, Any]]:
-    """Return what a page shows of each cell, in order: ``prose``, or ``code`` with ``outputs``."""
+def _cells(cells: list[Node], prose: _Prose, *, titled: bool = False) -> list[dict[str, Any]]:
+    """Return what a page shows of each cell, in order: ``prose``, or ``code`` with ``outputs``.
+
+    A ``titled`` page has the title and the question itself: of the first cell it shows the sections.
+    """
     markdown, shown, figures = _markdown(prose), list[dict[str, Any]](), 0
     for cell in cells:
         if tags(cell) & _HIDDEN:
             continue
         if cell["cell_type"] == "markdown":
-            shown.append({"prose": Markup(markdown(cell["source"]))})
+            source = _TITLE.sub("", cell["source"]) if titled else cell["source"]
+            shown.append({"prose": Markup(markdown(source))})
             continue
         outputs = [part for output in cell.get("outputs", ()) if (part := output_part(output))]
         for part in outputs:

@@ -18,17 +18,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchlib.plan.metrics import METRICS
+from benchlib.plan.metrics import METRICS, percent_words
 from benchlib.report.display import described
-from benchlib.report.style import BAND, INK, LIGHT, SERIES, mark_of
+from benchlib.report.style import BAND, INK, LIGHT, MUTED, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row of one."""
-_FACTORS = 150
+_FACTORS = 300
 """From this change in percent on, an axis of changes is one of factors."""
+_WIDE = 30
+"""From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
+_ABREAST = 3
+"""So many panels stand side by side."""
+_CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
+"""From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
+_ON_CELL = "#101010"
+_MEAN = "geometric mean"
+_SEEN = 0.01
+"""A wait with a smaller share of every level's sessions is among the others."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
+
+LOOK = [sns.axes_style("whitegrid"), str(_STYLE)]
+"""The styles of all figures, for ``matplotlib.pyplot.style``."""
+_COUNTS = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,10 +53,34 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with plt.style.context([sns.axes_style("whitegrid"), str(_STYLE)]):
-            return draw(*args, **kwargs)
+        with plt.style.context(LOOK):
+            try:
+                if isinstance(args[0], pd.DataFrame) and args[0].empty:
+                    raise _NoDataError
+                return draw(*args, **kwargs)
+            except _NoDataError:
+                return _empty(kwargs.get("ax"))  # type: ignore[return-value]
 
     return drawn
+
+
+class _NoDataError(Exception):
+    """A frame without a row to draw."""
+
+
+def _there(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows that a chart is to draw; where there are none, the chart says so."""
+    if rows.empty:
+        raise _NoDataError
+    return rows
+
+
+def _empty(ax: Any) -> Axes:
+    """Return axes that say that there is nothing to draw."""
+    ax = _axes(ax, 0)
+    ax.set_axis_off()
+    ax.text(0, 0.5, "no data of this kind in this study", color=MUTED, transform=ax.transAxes)
+    return _done(ax, "", "", pd.DataFrame())
 
 
 def _axes(ax: Axes | None, rows: float = 8, width: float = WIDTH) -> Axes:
@@ -77,7 +115,7 @@ def _order(frame: pd.DataFrame, column: str = "level") -> list[str]:
 @styled
 def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes:
     """Draw a metric of each trial: a point a trial, and each level's mean with its 95 % interval."""
-    good = trials.dropna(subset=[y]).astype({y: float})
+    good = _there(trials.dropna(subset=[y])).astype({y: float})
     levels = _order(good)
     ax = _axes(ax, len(levels))
     sns.stripplot(
@@ -87,11 +125,43 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         good, x=y, y="level", order=levels, errorbar=("ci", 95), seed=1, n_boot=400, linestyle="none", color=INK,
         markers="|", markersize=14, err_kws={"linewidth": 1.4}, ax=ax,
     )  # fmt: skip
-    ax.set(xlabel=_label(y), ylabel="", xlim=(0, None))
+    wide = bool(0 < good[y].min() < good[y].max() / _WIDE)
+    ax.set(xlabel=_label(y), ylabel="", xscale="log" if wide else "linear")
+    if wide:
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_xlim(0, None)
+    ax.xaxis.set_major_formatter(_COUNTS)
     summary = good.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     name = METRICS[y].title if y in METRICS else y
     return _done(ax, f"{name[:1].upper()}{name[1:]} of each trial, by level",
-                 "A point is one trial. The bar is the mean with its 95 % interval.", summary)  # fmt: skip
+                 "A point is one trial. The bar is the mean with its 95 % interval." + " The axis is logarithmic." * wide, summary)  # fmt: skip
+
+
+@styled
+def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw a number of each row as a point: ``y`` names the row, ``hue`` the kind of the number."""
+    rows = _there(frame.dropna(subset=[x])).astype({x: float})
+    names = _order(rows, y)
+    ax = _axes(ax, len(names))
+    series = _order(rows, hue) if hue else []
+    style = (
+        {"hue": hue, "style": hue, "hue_order": series, "style_order": series, "palette": _colours(series)}
+        if hue
+        else {"color": LIGHT["blue"]}
+    )
+    sns.scatterplot(rows, x=x, y=y, s=60, linewidth=0, ax=ax, **style)
+    ax.set(xlabel=_label(x), ylabel="", xlim=(min(0.0, rows[x].min()), None))
+    ax.margins(y=0.5 / len(names))
+    ax.grid(axis="y", visible=True)
+    ax.xaxis.set_major_formatter(_COUNTS)
+    _legend(ax)
+    return _done(
+        ax,
+        f"{_sentence(x)} by {_label(y)}",
+        "Each point is one value.",
+        rows[[*filter(None, (y, hue, x))]],
+    )
 
 
 @styled
@@ -100,7 +170,7 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
 
     The thick part of an equivalent comparison is the interval that decides equivalence.
     """
-    rows = effects.dropna(subset=["percent_change"]).reset_index(drop=True)
+    rows = _there(effects.dropna(subset=["percent_change"])).reset_index(drop=True)
     attrs = effects.attrs
     ax = _axes(ax, len(rows))
     several = rows["against"].nunique() > 1 if "against" in rows else False
@@ -152,11 +222,12 @@ def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
         return float
     ax.set_xscale("log")
     low, high = min(1 + ends.min() / 100, 1.0), 1 + ends.max() / 100
-    ticks = [
-        tick
-        for tick in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
-        if low / 1.5 <= tick <= high * 1.5
-    ]
+    named = (
+        (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
+        if high / low > 8
+        else (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 5, 6, 7)
+    )
+    ticks = [tick for tick in named if low / 1.2 <= tick <= high * 1.2]
     ax.set_xticks(ticks, [f"{tick:g} ×" for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlim(low / 1.2, high * 1.2)
@@ -170,7 +241,8 @@ def timeline(
 ) -> Axes:  # fmt: skip
     """Draw a column of the frame of seconds over the time in a trial: the mean over blocks with its range; checkpoints as bars below."""
     shown = [*levels] or _order(seconds)[:_MOST]
-    rows = seconds[seconds["level"].isin(shown)].dropna(subset=[y]).astype({y: float, "second": float})
+    rows = _there(seconds[seconds["level"].isin(shown)].dropna(subset=[y]))
+    rows = rows.astype({y: float, "second": float})
     colours = _colours(shown)
     ax = _axes(ax, 7)
     sns.lineplot(
@@ -185,9 +257,10 @@ def timeline(
         ax=ax,
     )
     ax.set(xlabel="seconds in the trial", ylabel=_label(y), ylim=(0, None))
+    ax.yaxis.set_major_formatter(_COUNTS)
     if checkpoints is not None and len(checkpoints):
         for place, level in enumerate(shown):
-            of_level = checkpoints[checkpoints["level"] == level]
+            of_level = checkpoints[checkpoints["level"] == level].fillna({"end_s": rows["second"].max()})
             for start, end in of_level[["start_s", "end_s"]].astype(float).itertuples(index=False):
                 ax.axvspan(
                     max(start, 0.0),
@@ -212,6 +285,10 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
     }
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = seconds[seconds["level"].isin(shown)]
+    blocks = rows.groupby(["level", "second"])["block"].transform("nunique")
+    rows = rows[
+        blocks == rows.groupby("level")["block"].transform("nunique")
+    ]  # the last second may be a part
     figure, axes = plt.subplots(
         max(-(-len(there) // 2), 1),
         2,
@@ -230,17 +307,19 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
             hue="level",
             hue_order=shown,
             palette=_colours(shown),
+            estimator="median",
             errorbar=None,
-            legend=ax is axes.flat[0],
+            legend=False,
             ax=ax,
         )
         ax.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
+        ax.yaxis.set_major_formatter(_COUNTS)
         ax.set_title(label, loc="left", fontweight="normal")
-    if there:
-        _legend(axes.flat[0])
+    lines = axes.flat[0].get_lines()[: len(shown)]
+    figure.legend(lines, shown[: len(lines)], loc="outside lower left", ncols=4, frameon=False)
     means = rows.groupby("level", sort=False)[[*there]].mean(numeric_only=True).reset_index()
     figure.suptitle("Host and devices over time", x=0.01, ha="left", fontweight="bold")
-    described(figure, "Means over blocks.", means)
+    described(figure, "Medians over blocks.", means)
     return figure
 
 
@@ -249,7 +328,8 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw what the sessions did, a bar a level: mean number of sessions for each wait event, the most frequent first."""
     means = waits.groupby(["level", "wait"], sort=False)["sessions"].mean().unstack().fillna(0.0)
     means = means.reindex(_order(waits))
-    top = means.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
+    seen = means.loc[:, means.div(means.sum(axis=1), axis=0).max() >= _SEEN]
+    top = seen.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
     shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
     ax = _axes(ax, len(shown) + 1)
     palette = [*sns.color_palette([LIGHT[name] for name in SERIES]), *sns.color_palette("Greys_r", _MOST)][
@@ -276,7 +356,7 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
     long = (
         trials.melt(["level", "block"], [*names], "quantile", "ms").dropna(subset="ms").astype({"ms": float})
     )
-    long["quantile"] = long["quantile"].map(names)
+    long["quantile"] = _there(long)["quantile"].map(names)
     shown = _order(long)[:_MOST]
     ax = _axes(ax, 7)
     sns.pointplot(
@@ -284,6 +364,8 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
         errorbar=("pi", 100), dodge=0.3, ax=ax,
     )  # fmt: skip
     ax.set(yscale="log", xlabel="share of transactions that were faster", ylabel="latency, ms")
+    ax.yaxis.set_major_formatter(_COUNTS)
+    ax.yaxis.set_minor_locator(NullLocator())
     _legend(ax)
     table = long.groupby(["level", "quantile"], sort=False)["ms"].median().reset_index()
     return _done(
@@ -297,7 +379,7 @@ def curve(
     ax: Axes | None = None,
 ) -> Axes:  # fmt: skip
     """Draw a metric over a number, such as clients or a setting: a line for each ``hue``, with 95 % intervals of the means."""
-    rows = frame.dropna(subset=[x, y]).astype({x: float, y: float})
+    rows = _there(frame.dropna(subset=[x, y])).astype({x: float, y: float})
     ax = _axes(ax, 7)
     series = _order(rows, hue) if hue else []
     style = (
@@ -310,6 +392,7 @@ def curve(
     ax.set_xticks(values, [words(value) if words else f"{value:g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set(xlabel=_label(x), ylabel=_label(y))
+    ax.yaxis.set_major_formatter(_COUNTS)
     if rows[y].min() >= 0:
         ax.set_ylim(0, None)
     if hue:
@@ -322,64 +405,106 @@ def curve(
 
 @styled
 def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes of a grid as a matrix of two dimensions; of three as small multiples. Bold where a difference is shown.
+    """Draw the changes of a grid of two dimensions as a matrix; each further dimension gives small multiples.
 
-    ``design`` has a row a level and a column a dimension (``study.design``). Each row and column ends in its geometric mean.
+    ``design`` has a row a level and a column a dimension (``study.design``). Columns are the dimension that is compared, or
+    the last one. A row or column of several comparisons ends in their geometric mean. Bold: shown to differ.
     """
-    rows = effects.merge(design, left_on="level", right_index=True)
-    names = [name for name in design if rows[name].nunique() > 1]
-    across, down, *others = (
-        [*names, *design.columns.drop(names)][:3]
-        if len(names) > 1
-        else [*names, *design.columns.drop(names)][:2]
-    )
-    panels = list(rows.groupby(others[0], sort=False)) if others else [("", rows)]
-    tall = 1.3 + 0.5 * (rows[down].nunique() + 1)
-    figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, tall), squeeze=False, layout="constrained")
-    biggest = float(np.nanmax(np.abs(np.log1p(rows["percent_change"] / 100)))) or 0.01
-    higher = effects.attrs.get("higher_is_better", True)
-    for ax, (name, of_panel) in zip(axes.flat, panels, strict=True):
-        logs = of_panel.assign(log=np.log1p(of_panel["percent_change"] / 100)).pivot_table(
-            index=down, columns=across, values="log", sort=False
-        )
-        logs.loc["geometric mean"], logs["geometric mean"] = logs.mean(), logs.mean(axis=1)
-        text = (100 * logs.apply(np.expm1)).map(
-            lambda value: f"{value:+.1f} %".replace("-", "−") if np.isfinite(value) else ""
-        )
+    of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
+    compared = effects[of_grid].set_index("level")
+    varied = [str(name) for name in design if design[name].nunique() > 1]
+    if len(varied) < 2 or compared.empty:
+        raise _NoDataError
+    names = [*dict.fromkeys([*compared["against"], *compared.index])]
+    cells = design.loc[[name for name in design.index if name in names], varied].astype(str)
+    values = cells.to_dict("index")
+    changed = {
+        name for pair in compared["against"].items() for name in varied
+        if values[pair[0]][name] != values[pair[1]][name]
+    }  # fmt: skip
+    across = min(changed) if len(changed) == 1 else varied[-1]
+    down, *others = [name for name in varied if name != across]
+    percents = compared["percent_change"].where(compared["verdict"].ne("invalid"))
+    cells["log"] = pd.Series(np.log1p(percents.to_numpy(float) / 100), percents.index)
+    cells["verdict"] = compared["verdict"]
+    cells["text"] = percents.map(lambda change: percent_words(change)[0])
+    cells["text"] = cells["text"].mask(cells["verdict"].eq("invalid"), "invalid").fillna("reference")
+    # of one reference for all, that is a cell like the others: without a change
+    shared = compared["against"].nunique() == 1
+    cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
+    panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
+    wide = min(len(panels), _ABREAST)
+    tall = -(-len(panels) // wide)
+    size = (WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
+    figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
+    biggest = max([0.01, *cells["log"].dropna().abs()])
+    better = 1 if effects.attrs.get("higher_is_better", True) else -1
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    for ax, (panel, of_panel) in zip(axes.flat, panels, strict=False):
+        logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
         sns.heatmap(
-            logs if higher else -logs, annot=text.to_numpy(), fmt="", center=0, vmin=-biggest, vmax=biggest, cmap="vlag_r", cbar=False,
-            linewidths=2, annot_kws={"color": INK}, ax=ax,
+            better * logs, vmin=-biggest, vmax=biggest, cmap=_CHANGES, cbar=False, linewidths=2, ax=ax,
         )  # fmt: skip
-        shown = {
-            (row[down], row[across])
-            for row in of_panel.to_dict("records")
-            if row["verdict"] in ("faster", "slower")
-        }
-        cells = [(r, c) for r in logs.index for c in logs.columns]
-        for cell, mark in zip(
-            [each for each in cells if np.isfinite(logs.loc[each])], ax.texts, strict=False
-        ):
-            mark.set_fontweight("bold" if cell in shown else "normal")
-        ax.set(xlabel=str(across), ylabel=str(down))
-        ax.set_title(str(name), loc="left", fontweight="normal")
-    figure.suptitle(
-        f"Change of {effects.attrs.get('title', 'throughput')} in each cell of the grid",
-        x=0.01,
-        ha="left",
-        fontweight="bold",
-    )
-    columns = [*design.columns, "against", "percent_change", "ci_low", "ci_high", "verdict"]
+        for (y, x), words in np.ndenumerate(text.to_numpy()):
+            filled = np.isfinite(logs.to_numpy()[y, x])
+            ax.text(
+                x + 0.5, y + 0.5, words, ha="center", va="center", color=_ON_CELL if filled else MUTED,
+                fontweight="bold" if sure.iat[y, x] else "normal",
+            )  # fmt: skip
+        ax.set(xlabel=across, ylabel=down if ax in axes[:, 0] else "")
+        named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
+        ax.set_title(", ".join(named), loc="left", fontweight="normal")
+        ax.tick_params(rotation=0)
+        ax.grid(visible=False)
+        if _MEAN in logs.index:
+            ax.axhline(len(logs) - 1, color=INK, linewidth=1)
+        if _MEAN in logs:
+            ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
+    title = f"Change of {effects.attrs.get('title', 'the metric')} in each cell of the grid"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    columns = ["against", "percent_change", "ci_low", "ci_high", "verdict"]
     described(
         figure,
-        "Bold: shown to differ, all cells together at 5 %. Last row and column: geometric means.",
-        rows[columns],
+        "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
+        "Intervals are in the table of effects, and in the CSV file.",
+        design[varied].join(compared[columns], how="inner").reset_index(),
     )
     return figure
 
 
+def _matrix(
+    cells: pd.DataFrame, down: str, across: str, rows: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return a panel of a grid as three matrices: logs of the ratios, their words, and whether a difference is shown.
+
+    A last row and column hold geometric means, where they are of several comparisons.
+    """
+    columns = [*dict.fromkeys(cells[across])]
+
+    def of(name: str) -> pd.DataFrame:
+        return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)
+
+    logs, text, means = of("log"), of("text").fillna(""), of("mean").astype(float)
+    sure = of("verdict").isin(["faster", "slower"])
+    if means.notna().sum(axis=1).gt(1).any():
+        logs[_MEAN] = means.mean(axis=1).where(means.notna().any(axis=1))
+    if means.notna().sum().gt(1).any():
+        logs.loc[_MEAN] = means.mean()
+        if _MEAN in logs:
+            logs.loc[_MEAN, _MEAN] = float(np.nanmean(means.to_numpy()))
+    changes = logs.apply(np.expm1).mul(100)
+    words = changes.map(lambda change: percent_words(change)[0] if np.isfinite(change) else "")
+    words.loc[text.index, text.columns] = text
+    return logs, words, sure.reindex(index=logs.index, columns=logs.columns, fill_value=False)
+
+
 @styled
 def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw a ladder, what each step adds to the one before; ``steps`` is what ``ladder`` returned."""
+    """Draw a ladder, what each step adds to the one before.
+
+    ``steps`` is what ``ladder`` returned, or rows of a frame of effects with ``total_percent``, the change from the start.
+    """
     rows = steps.rename(
         columns={
             "step_percent": "percent_change",
@@ -388,11 +513,9 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
             "step_verdict": "verdict",
         }
     )
-    rows = rows.assign(
-        label=[
-            f"+ {row.level}\n(so far {row.total_percent:+.1f} %)".replace("-", "−")
-            for row in steps.itertuples()
-        ]
+    totals = rows["total_percent"].map(lambda percent: f"{percent:+.1f} %".replace("-", "−"))
+    rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")").drop(
+        columns="against", errors="ignore"
     )
     rows.attrs = steps.attrs | {"title": steps.attrs.get("title", "throughput")}
     ax = effects.__wrapped__(rows, _axes(ax, 1.3 * len(rows)), "label")  # type: ignore[attr-defined]
@@ -406,16 +529,24 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the replicas' replay lag: the share of readings (one a second) below each value, on a log axis."""
+    """Draw the replay lag of the replicas, a box a level, of all readings (one a second and replica), on a log axis."""
     rows = replicas.assign(ms=1000 * replicas["replay_lag_s"]).dropna(subset="ms")
-    rows = rows[rows["ms"] > 0]
+    rows = _there(rows[rows["ms"] > 0])
     shown = _order(rows)
-    ax = _axes(ax, 7)
-    sns.ecdfplot(rows, x="ms", hue="level", hue_order=shown, palette=_colours(shown), ax=ax)
-    ax.set(xscale="log", xlabel="replay lag, ms", ylabel="share of readings below")
-    _legend(ax)
+    ax = _axes(ax, len(shown))
+    sns.boxplot(
+        rows, x="ms", y="level", order=shown, whis=(5, 95), showfliers=False, width=0.5, color=BAND,
+        linecolor=LIGHT["blue"], log_scale=True, ax=ax,
+    )  # fmt: skip
+    ax.xaxis.set_major_formatter(_COUNTS)
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.grid(axis="x", visible=True)
+    ax.set(xlabel="replay lag, ms", ylabel="")
     table = rows.groupby("level", sort=False)["ms"].describe(percentiles=[0.05, 0.5, 0.95]).reset_index()
-    return _done(ax, "Replay lag of the replicas", "One reading a second and replica.", table)
+    caption = (
+        "Line in the box: the median reading; box: the middle half; whiskers: 5 % to 95 % of the readings."
+    )
+    return _done(ax, "Replay lag of the replicas, by level", caption, table)
 
 
 @styled
@@ -436,6 +567,7 @@ def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         annot_kws={"color": INK},
         ax=ax,
     )
+    plt.setp(ax.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
     return _done(
         ax, "Rank correlations", "Spearman's coefficient of each pair of columns.", matrix.reset_index()
     )
@@ -445,7 +577,7 @@ def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw published changes beside measured ones; ``rows`` is what ``beside`` returned (those with a percentage)."""
     there = rows.dropna(subset=["percent_change"])
-    there = there[there["published_low"].notna()].reset_index(drop=True)
+    there = _there(there[there["published_low"].notna()]).reset_index(drop=True)
     ax = _axes(ax, 1.2 * max(len(there), 1))
     factors = _scale(ax, there[["percent_change", "ci_low", "ci_high", "published_low", "published_high"]])
     for place, row in enumerate(there.to_dict("records")):
@@ -504,5 +636,5 @@ def save(figure: Figure, path: Path) -> None:
 
 
 __all__: list[Any] = [
-    "beside", "correlation", "curve", "effects", "heat", "lag", "latency", "panels", "save", "timeline", "trials", "waits", "waterfall",
+    "beside", "correlation", "curve", "dots", "effects", "heat", "lag", "latency", "panels", "save", "timeline", "trials", "waits", "waterfall",
 ]  # fmt: skip

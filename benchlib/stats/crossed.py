@@ -63,18 +63,16 @@ def additivity(
     Columns ``what, percent, ci_low, ci_high, p_value``. Rows: each factor alone high against everything low;
     ``all, if they multiplied`` (the product of those); ``all, as measured``; and ``as measured, against that product``, by how
     much the one differs from the other. Single intervals, by the block model of all levels; ``controls`` stand with the level
-    in which all is low. Needs the rows of ``design`` in which all is low, one alone is high, and all is high; InputError otherwise.
+    in which all is low. There are no rows where not all of these levels were measured, each once: all low, one alone high, all high.
     """
     high = design.gt(0)
     base = high.index[~high.any(axis=1)]
     whole = high.index[high.all(axis=1)]
     single = {name: high.index[high[name] & high.sum(axis=1).eq(1)] for name in high}
     wanted = [base, *single.values(), whole]
-    measured = set(trials["level"])
-    if any(len(names) != 1 or names[0] not in measured for names in wanted):
-        raise InputError(
-            "whether gains add up takes the levels with nothing, each change alone, and all of them"
-        )
+    measured = set(trials.dropna(subset=[metric])["level"])
+    if len(single) < 2 or any(len(names) != 1 or names[0] not in measured for names in wanted):
+        return pd.DataFrame(columns=["what", "percent", "ci_low", "ci_high", "p_value"])
     data = read_trials(trials, base[0], controls, metric)
     place = dict(zip(data.values, np.eye(data.values.shape[1]), strict=True))
     start = np.mean([place[name] for name in (base[0], *controls)], axis=0)
@@ -106,8 +104,11 @@ def ladder(
     step before ``step_percent, step_low, step_high, step_verdict``, and for the start ``total_percent,
     total_low, total_high, total_verdict``.  Totals are Dunnett's; steps are simultaneous by Sidak's inequality
     (Z. Sidak, 1967), as neighbouring steps are negatively correlated and Dunnett's integral does not fit them.
-    Raises InputError for a step without trials, and for what ``read_trials`` refuses.
+    Raises InputError for a step without trials, and for what ``read_trials`` refuses. Fewer than two steps give no rows.
     """
+    if len(steps) < 2:
+        columns = [f"{part}_{name}" for part in ("step", "total") for name in _RENAMED.values()]
+        return pd.DataFrame(columns=["level", *columns])
     parts = []
     for part, against in {"step": {step: before for before, step in pairwise(steps)}, "total": {}}.items():
         analysis = analyze(
@@ -116,6 +117,27 @@ def ladder(
         rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_RENAMED)]
         parts.append(rows.rename(columns=_RENAMED).add_prefix(f"{part}_"))
     return pd.concat(parts, axis=1).reset_index()
+
+
+def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
+    """Return the levels of a ladder: from the level without a change, each step adds the change that brings most.
+
+    ``effects`` is what :func:`benchlib.compare` returned for the levels of ``design``, all against the one without a change. A step
+    adds several changes where no level with one more was measured. No level where ``effects`` is of another kind.
+    """
+    high = design.gt(0)
+    gains = effects.set_index("level")["percent_change"] * (
+        1 if effects.attrs.get("higher_is_better", True) else -1
+    )
+    steps = [str(name) for name in high.index[~high.any(axis=1)] if (effects["against"] == name).any()][:1]
+    while steps:
+        now = high.loc[steps[-1]]
+        more = high[high.index.isin(gains.index) & (high | ~now).all(axis=1) & high.sum(axis=1).gt(now.sum())]
+        if more.empty:
+            break
+        fewest = more.index[more.sum(axis=1).eq(more.sum(axis=1).min())]
+        steps.append(str(gains[fewest].idxmax()))
+    return steps
 
 
 def _fit(data: Trials) -> Fit:

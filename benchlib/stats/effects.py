@@ -51,7 +51,7 @@ def compare(
 
     Columns: ``level, against, answer`` (the words, empty where it is no answer), ``n`` (trials of the side
     that has fewer), ``base`` and ``mean`` (arithmetic means
-    of the reference and of the level, in the metric's unit), ``percent_change, ci_low, ci_high`` (percent; simultaneous
+    of the reference, controls included, and of the level, in the metric's unit), ``percent_change, ci_low, ci_high`` (percent; simultaneous
     interval at 1 - alpha), ``equal_low, equal_high`` (percent; the interval that decides equivalence), ``p_value, p_adjusted,
     verdict, mde_percent, blocks_needed``, ``error, df`` (standard error of the log of the ratio, and its degrees of freedom). ``attrs`` holds what a figure or a page needs beside the rows.
 
@@ -133,13 +133,17 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
     rows = table[table.index.isin([*analysis.against])]
     against = pd.Series(dict(analysis.against)).reindex(rows.index)
     errors = analysis.errors.set_index("level").reindex(rows.index)
+    arms = table.loc[[analysis.baseline, *analysis.controls]]
+    pooled = np.average(arms["mean"], weights=arms["n"]) if arms["n"].all() else np.nan
+    # all but the controls are compared with the baseline and its controls together
+    together = against.eq(analysis.baseline) & ~against.index.isin(analysis.controls)
     equal = {name: 100 * np.expm1(errors[name]) for name in ("equal_low", "equal_high")}
     effects = pd.DataFrame(
         {
             "against": against,
             "answer": pd.Series(dict(answers), dtype=object).reindex(rows.index).fillna(""),
             "n": np.minimum(rows["n"], table["n"].reindex(against).to_numpy()),
-            "base": table["mean"].reindex(against).to_numpy(),
+            "base": np.where(together, pooled, table["mean"].reindex(against)),
             "mean": rows["mean"],
             **{name: rows[name] for name in _COMPARED[:3]},
             **equal,

@@ -42,9 +42,10 @@ class Concern:
     @property
     def text(self) -> str:
         """The fixed sentence of the code with level and value."""
-        return SENTENCES[self.code].text.format(
+        text = SENTENCES[self.code].text.format(
             level=f"“{self.level}”" if self.level else "the study", value=self.value
         )
+        return text[:1].upper() + text[1:].replace("“…”", "…").replace("….", "…")
 
     @property
     def order(self) -> tuple[bool, int]:

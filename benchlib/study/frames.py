@@ -141,6 +141,19 @@ class OpenStudy:
         return differing.rename_axis("level").reset_index()
 
     @property
+    def differences(self) -> pd.DataFrame:
+        """In what each level differs from the level that it is compared with: ``level, against, what, value, reference``."""
+        words = self.study.levels_in_words
+        rows = [
+            (level, against, what, words[level].get(what, ""), words[against].get(what, ""))
+            for level, against in self.study.plan.factor.pairs().items()
+            if level not in self.controls and {level, against} <= {*words}
+            for what in dict.fromkeys([*words[against], *words[level]])
+            if words[level].get(what) != words[against].get(what)
+        ]
+        return pd.DataFrame(rows, columns=["level", "against", "what", "value", "reference"])
+
+    @property
     def alike(self) -> pd.DataFrame:
         """What all levels run with: ``what, value``."""
         words = self.study.levels_in_words.get(self.baseline, {})
@@ -342,7 +355,7 @@ class OpenStudy:
                 ]
         columns = ["level", "server", "role", "host", "round_trip_ms", "busy_percent"]
         frame = pd.DataFrame(rows, columns=columns)
-        return frame.groupby(columns[:4], sort=False).median().reset_index()
+        return self._sorted(frame.groupby(columns[:4], sort=False).median().reset_index())
 
     def crashes(self) -> pd.DataFrame:
         """What crashes left, a row a crash: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
@@ -412,6 +425,7 @@ class OpenStudy:
             by_level[row["level"]] = own.text if own else ""
         records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
         frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
+        frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # of several levels
         frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": self._unmet(answers)}
         return frame
 
@@ -531,10 +545,14 @@ class OpenStudy:
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Join the limits of one code, so that a reader sees each once; the sentence names the first two levels."""
-    groups = dict[str, list[Concern]]()
+    """Join the limits of one code, so that a reader sees each once; the sentence names the first two levels.
+
+    What levels give up, and conditions, are joined only where they are the same.
+    """
+    groups = dict[tuple[str, str], list[Concern]]()
     for concern in dict.fromkeys(concerns):
-        groups.setdefault(concern.code, []).append(concern)
+        value = concern.value if concern.code in ("durability", "condition") else ""
+        groups.setdefault((concern.code, value), []).append(concern)
     joined = list[Concern]()
     for of_code in groups.values():
         first, levels = of_code[0], [c.level for c in of_code if c.level]
