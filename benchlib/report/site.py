@@ -155,7 +155,7 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     from benchlib.report.page import render, render_prose
 
     there = {path.stem for path in root.glob("*.html")}
-    with_page = [page for page in pages if page.name in there]
+    with_page = [page for page in pages if page.name in there and page.answers]
     by_factor = dict[str, list[PageData]]()
     for page in with_page:
         by_factor.setdefault(page.notebook, []).append(page)
