@@ -13,15 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 import benchlib
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import Answer, PageData, ordered, page_data
+from benchlib.report.notebooks import write_file
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
+_AT_A_TIME = 2
 _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
@@ -101,14 +103,15 @@ def data_of(name: str) -> PageData:
     if data := saved_page(name, fingerprint):
         return data
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
-    with contextlib.suppress(OSError, InputError):  # where there are no pages, or not ours to write
-        keep(data)
+    if reports_root().is_dir():
+        with contextlib.suppress(BenchlibError):  # where they are not ours to write
+            keep(data)
     return data
 
 
 def keep(data: PageData) -> None:
     """Write a page's data beside the pages."""
-    files.write(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
+    write_file(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
 
 
 def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) -> list[PageData]:
@@ -135,7 +138,7 @@ def pages_and_others(
             changed.append(folder.name)
     most = min(len(changed), max(most_judged, 0))
     others = dict.fromkeys(changed[int(most) :], "it has changed since it was judged: run 'benchlib report'")
-    for name, data in apart(data_of, changed[: int(most)]):
+    for name, data in apart(data_of, changed[: int(most)], _AT_A_TIME):
         if isinstance(data, PageData):
             pages.append(data)
         else:
@@ -151,9 +154,8 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     from benchlib.report.bars import Axis
     from benchlib.report.page import render, render_prose
 
-    files.make(root)
     there = {path.stem for path in root.glob("*.html")}
-    with_page = [page for page in pages if page.name in there]
+    with_page = [page for page in pages if page.name in there and page.answers]
     by_factor = dict[str, list[PageData]]()
     for page in with_page:
         by_factor.setdefault(page.notebook, []).append(page)
@@ -184,7 +186,7 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
         ),
     }  # fmt: skip
     for name, text in parts.items():
-        files.write(root / name, text)
+        write_file(root / name, text)
     return root / "index.html"
 
 

@@ -355,7 +355,7 @@ class OpenStudy:
                 ]
         columns = ["level", "server", "role", "host", "round_trip_ms", "busy_percent"]
         frame = pd.DataFrame(rows, columns=columns)
-        return frame.groupby(columns[:4], sort=False).median().reset_index()
+        return self._sorted(frame.groupby(columns[:4], sort=False).median().reset_index())
 
     def crashes(self) -> pd.DataFrame:
         """What crashes left, a row a crash: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
@@ -455,7 +455,13 @@ class OpenStudy:
             if (cost := costs.get(row["level"], ())) and cost != costs.get(row["against"], ()):
                 concerns.append(Concern("durability", "; ".join(cost), level=row["level"]))
             if row["verdict"] == "inconclusive" and np.isfinite(row["mde_percent"]):
-                concerns.append(Concern("detectable", f"{row['mde_percent']:.2g} %", level=row["level"]))
+                concerns.append(
+                    Concern(
+                        "detectable",
+                        f"{row['mde_percent']:{'.2g' if row['mde_percent'] < 100 else ',.0f'}} %",
+                        level=row["level"],
+                    )
+                )
         if caveat := self.study.declared.stated_caveat:
             concerns.append(Concern("caveat", caveat))
         strays = effects[
@@ -513,7 +519,7 @@ class OpenStudy:
             "trials": f"{len(good)} of {planned}, {_span(durations)} s each, {good['block'].nunique()} blocks",
             "machine": "; ".join(dict.fromkeys(map(_machine, hosts))) + " (load tool)" * external,
             "disk": "" if external else "; ".join(dict.fromkeys(filter(None, map(_file_system, hosts)))),
-            "disk limits": ", ".join(dict.fromkeys(filter(None, map(self.disk_limits, plan.factor.levels)))),
+            "disk limits": "; ".join(dict.fromkeys(filter(None, map(self.disk_limits, plan.factor.levels)))),
             "data": " to ".join(dict.fromkeys(size_words(int(size)) for size in (sizes.min(), sizes.max())))
             if len(sizes)
             else "",

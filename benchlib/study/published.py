@@ -59,15 +59,22 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     return frame.assign(direction=[sign or own for sign, own in zip(signs, frame["direction"], strict=True)])
 
 
-def beside(published: pd.DataFrame, effects: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+def beside(
+    published: pd.DataFrame,
+    effects: pd.DataFrame,
+    trials: pd.DataFrame,
+    unmet: Mapping[str, str] = MappingProxyType({}),
+) -> pd.DataFrame:
     """Return the published figures beside what was measured, a row a figure.
 
     ``published`` is ``study.published()``, ``effects`` what :func:`benchlib.compare` made of ``trials``. A pair of levels that the
-    study does not compare is compared alone, by the same model. Columns: ``figure, level, against, published`` (words),
+    study does not compare is compared alone, by the same model. ``unmet`` are levels whose conditions were not met, with the
+    condition: what does not agree there could not show. Columns: ``figure, level, against, published`` (words),
     ``published_low, published_high`` and ``percent_change, ci_low, ci_high`` (percent, of a comparison), ``measured`` (the mean
     of a level's trials, of a figure by itself), ``agreement`` (see :func:`agreement`), ``source, conditions, note``.
     """
     rows = []
+    compared = {*effects["level"]}
     figure: Any
     for figure in published.itertuples():
         change, measured = _change(figure, effects, trials), None
@@ -75,6 +82,7 @@ def beside(published: pd.DataFrame, effects: pd.DataFrame, trials: pd.DataFrame)
             values = trials.loc[trials["level"].eq(figure.level), figure.metric].astype(float)
             measured = values.mean() if len(values) else None
         percent = figure.unit == "%" and bool(figure.against)
+        why = unmet.get(figure.level) or ("" if figure.against in compared else unmet.get(figure.against, ""))
         low = figure.value if math.isnan(figure.low) else figure.low
         high = figure.value if math.isnan(figure.high) else figure.high
         rows.append({
@@ -83,7 +91,7 @@ def beside(published: pd.DataFrame, effects: pd.DataFrame, trials: pd.DataFrame)
             "published_low": low if percent else None, "published_high": high if percent else None,
             **{name: change[name] if change else None for name in ("percent_change", "ci_low", "ci_high")},
             "measured": measured,
-            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03))
+            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03), why)
             or ("not measured here" if figure.direction else "no claim"),
         })  # fmt: skip
     numbers = dict.fromkeys(
@@ -129,7 +137,7 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     - *contradicts*: it excludes zero in the other direction, lies inside the margin although more was published, or
       is inconclusive or equivalent and ends below the published percentage.
     - *cannot tell*: neither; with the change under which one is easily missed.
-    - *could not be shown here*: where it does not agree, and conditions were ``unmet``.
+    - *not testable here*: where it does not agree, and conditions were ``unmet``.
 
     ``figure`` is a row of :func:`published_for`, ``change`` one of ``Analysis.table``, None where there is none.
     """
@@ -139,7 +147,7 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     # what has shown could be shown; that there is nothing, or too little to matter, has not
     shown = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
     if unmet and not shown and word != _INVALID:
-        return f"could not be shown here: {unmet}"
+        return f"not testable here (condition not met: {unmet})"
     return word
 
 

@@ -102,7 +102,7 @@ def test_sign_and_interval_say_whether_a_published_change_is_there(tmp_path, pub
     seen = math.nan if change == "no noise" else 25.0
     of = {"ci_low": low, "ci_high": high, "verdict": verdict, "mde_percent": seen}
     assert agreement(figure, of, 0.03) == said
-    unmet = "could not be shown here: no disk" if said else ""
+    unmet = "not testable here (condition not met: no disk)" if said else ""
     shown = said.startswith("agrees") and figure.direction != "0" and not said.endswith("matters")
     assert agreement(figure, of, 0.03, "no disk") == (said if shown or "invalid" in said else unmet)
     assert agreement(figure, None, 0.03, "no disk") == unmet

@@ -84,7 +84,8 @@ _MARKS = {
     "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = "
     r"|progress: \d|starting vacuum|pgbench \(\d)",
     "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
-    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$|\S+ +[\d.,]+ ops/sec)",
+    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$|\S+ +[\d.,]+ ops/sec"
+    rf"|{pg_test_fsync.LIKE_A_ROW})",
     "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
     "transaction_log": rf"^{transaction_log.LINE.pattern}$",
     "": r"^(?:pgbench[ :]|client \d+ |connection to (?:database|server))",

@@ -103,8 +103,28 @@ _PROGRESS = Line(
     r"(?:, {failed:d} failed)?(?:, lag {lag_ms:f3} ms)?(?:, {skipped:d} skipped)?"
     r"(?:, {retried:d} retried, {retries:d} retries)?(?:(?:,| +[<#(/\[-]).*)?"
 )
-_LIKE_PROGRESS = re.compile(r"progress: [\d.]+ s, ")
+_LIKE_PROGRESS = re.compile(r".*?\bprogress: [\d.]+ s, ")
 _LIKE_A_ROW = re.compile(r"\d+[.,]\d+ +(?!ms\b)\S")  # which the end of a torn reading is not
+
+
+_COMMA = re.compile(r"tps = \d+,\d{6} ?\(")
+_FIGURES = re.compile(
+    r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b.*|\d+,\d+ "
+)
+
+
+def _with_points(line: str) -> str:
+    """A line of a locale with decimal commas, figures only: statements may hold others."""
+    return (
+        re.sub(r"(?<=\d),(?=\d)", ".", line)
+        if _FIGURES.fullmatch(line)
+        else re.sub(r"^(\d+),(?=\d)", r"\1.", line)
+    )
+
+
+def _reading(line: str) -> dict[str, Any] | None:
+    """A line of progress, also where it broke into another line, or PowerShell put its own words before it."""
+    return _PROGRESS.read(line[place:]) if (place := line.find("progress: ")) >= 0 else None
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
@@ -113,8 +133,10 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     Raises ParseError when a line that every run prints is missing or torn, when lines contradict
     each other or the command line, and when the text holds two summaries.
     """
+    if any(map(_COMMA.match, text.lines)):
+        text.lines = list(map(_with_points, text.lines))
     (top, tps, lists), command = _read(text), options(argv)
-    unread = text.first_unread(_LIKE_PROGRESS, _PROGRESS.read)
+    unread = text.first_unread(_LIKE_PROGRESS, _reading)
     if unread and not faults(text.lines):  # an error may have broken into it
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
     reconnect = "connect" in {**typed_options(text.lines), **command}
@@ -167,7 +189,7 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
             if definition in tps:
                 raise _two_summaries(f'a second "{line}"')
             tps[definition] = rate["tps"]
-        elif reading := _PROGRESS.read(line):
+        elif reading := _reading(line):
             _add_reading(progress, reading, line)
         elif script := _SCRIPT_START.read(line):
             rows = None
