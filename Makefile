@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all steady coverage check format reports readme calibrate bench kills fleet-test fleet-scale restore clean
+.PHONY: help setup demo lab test test-all steady coverage check format reports docs readme calibrate bench kills fleet-test fleet-scale restore clean
 
 ifneq ($(findstring $$,$(CURDIR))$(findstring :,$(CURDIR)),)
 $(error the path of this checkout has a "$$" or ":" in it, with which no virtual environment can be made: move it)
@@ -72,7 +72,10 @@ reports: $(READY)  ## render every page from data/ alone
 	@$(BIN)/benchlib report
 	@$(BIN)/python benchmarks/calibrate.py --show
 
-readme: $(READY)  ## the README's figure and its table of effects, from the recorded studies
+docs: $(READY)  ## the reference of the command line, from click's own help
+	@$(BIN)/python benchmarks/command_line.py
+
+readme: $(READY)  ## the README's table of results, from the recorded studies
 	@$(BIN)/python tests/readme_of_results.py
 
 calibrate: $(READY)  ## the statistics on trial by simulation, in minutes: reports/calibration.html

@@ -1,5 +1,6 @@
 """What a notebook imports: ``open_study`` makes a study of its parameters, ``compare`` and ``plot`` work on any frame."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,7 +53,9 @@ def open_study() -> OpenStudy:
 def open_summary() -> list[PageData]:
     """Return the pages of the saved studies that the parameter ``studies`` names, separated by commas; all if it is empty."""
     named = _parameters("open_summary").get("studies", "")
-    return saved_pages([name.strip() for name in named.split(",") if name.strip()])
+    # a command judges before it makes the page, with a limit for each study
+    most = 0 if _listener else math.inf
+    return saved_pages([name.strip() for name in named.split(",") if name.strip()], most)
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
@@ -78,7 +81,6 @@ def _parameters(caller: str) -> dict[str, Any]:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
     if pipe := os.environ.pop(PROGRESS_VARIABLE, ""):
         _listener.append(Path(pipe).open("w", buffering=1))  # noqa: SIM115 - as long as the kernel lives
-        print(f"pid {os.getpid()}", file=_listener[0])
     install(shell)
     return from_history(list(shell.user_ns["In"]), shell.user_ns)
 

@@ -118,7 +118,7 @@ class FakeBench:
     """What :class:`benchlib.study.loop.Bench` asks for, at a speed per level or per trial.
 
     ``failing`` are levels, or numbers of calls (from 1), with the words of a measurement's error;
-    ``raising`` are numbers of calls with the exception that comes out of ``measure``; without ``instruments`` nothing
+    ``unready`` are levels that do not come to a load, with the reason; ``raising`` are numbers of calls with the exception that comes out of ``measure``; without ``instruments`` nothing
     is sampled. ``blocks``, ``measured``, ``opened`` and ``closed`` are what happened.
     """
 
@@ -127,6 +127,7 @@ class FakeBench:
     tps: Tps | None = None
     _: KW_ONLY
     failing: Mapping[str | int, str] | None = None
+    unready: Mapping[str, str] | None = None
     raising: Mapping[int, BaseException] | None = None
     instruments: bool = False
     measured: list[str] = field(default_factory=list, init=False)
@@ -153,8 +154,8 @@ class FakeBench:
             tps = self.tps(trial) if callable(self.tps) else self.tps[trial.level]
         shape = {"clients": load.clients, "duration_s": load.duration_s, "seed": trial.seed}
         stdout, stderr = pgbench_output(tps=tps, threads=min(load.threads, load.clients), **shape)
-        failing = self.failing or {}
-        if error := failing.get(call) or failing.get(trial.level):
+        failing, unready = self.failing or {}, (self.unready or {}).get(trial.level)
+        if error := unready or failing.get(call) or failing.get(trial.level):
             stdout, stderr = "", f"{stderr}pgbench: error: {error}\n"
         (folder / "stdout").write_text(stdout)
         (folder / "stderr").write_text(stderr)
@@ -171,7 +172,7 @@ class FakeBench:
             started_s=started,
             finished_s=started + load.duration_s + 1,
             load_argv=("pgbench", f"--client={load.clients}", f"--time={load.duration_s}", "bench"),
-            load_returncode=1 if error else 0,
+            load_returncode=None if unready else 1 if error else 0,
             load_wall_s=load.duration_s + 0.1,
             load_cpu_s=0.25,
             server_version=None if error else "18.4",

@@ -1,60 +1,51 @@
-"""What the README shows of the recorded studies: a table of effects and one figure. `make readme` writes them."""
+"""The README's headline results, one line for each factor, from the recorded studies. ``make readme`` writes them."""
 
 import re
 import sys
 from pathlib import Path
 
-from benchlib.report.answers import answers
-from benchlib.report.figures.changes import forest
-from benchlib.report.figures.frames import DAGGER
-from benchlib.report.figures.style import LIGHT
+from benchlib.report.site import data_of
 
-from benchlib.study.experiment import Experiment, shown
-from benchlib.study.store import StudyFolder
+README = Path(__file__).parent.parent / "README.md"
+HEADLINES = {
+    "version-recorded": ("18", "PostgreSQL 18 instead of 16"),
+    "configuration-recorded": ("tuned", "seven tuned settings"),
+    "replication-recorded": ("on", "a synchronous replica"),
+    "operating_system-recorded": (
+        "with a reader: 8 read-ahead",
+        "read-ahead of 256 kB instead of 4 MB, during a scan",
+    ),
+    "storage-recorded": ("faster disk, 4 clients", "a disk without its limit of 600 requests/s"),
+    "durability-recorded": ("WAL on its own disk", "the WAL on its own disk"),
+    "memory-recorded": ("shared_buffers 400MB", "shared_buffers of 400 MB instead of 128 MB"),
+    "planner-recorded": ("without a full join", "GROUP BY instead of a UNION of outer joins"),
+    "mixed_load-recorded": ("16 clients", "16 clients instead of 1"),
+    "managed-recorded": ("run, stand-in B", "a provider's kind of settings instead of the defaults"),
+    "combined-recorded": (
+        "18, tuned, faster disk, sysctl set",
+        "version, settings, disk and kernel together",
+    ),
+}
+"""The recorded studies, each with the level whose comparison is shown, and words for it."""
+_PART = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->\n)", re.DOTALL)
 
-ROOT = Path(__file__).parent.parent
-RECORDED = "-recorded"
-SHOWN = "configuration-recorded"
-FIGURE = ROOT / "data" / SHOWN / "forest.svg"
-_PART = re.compile(r"(<!-- effects -->\n).*?(<!-- /effects -->\n)", re.DOTALL)
 
-
-def recorded() -> list[Experiment]:
-    """The studies that are kept with the project, whatever else lies in data/."""
-    names = sorted(path.name for path in (ROOT / "data").glob(f"*{RECORDED}"))
-    return [shown(StudyFolder(name)) for name in names]
-
-
-def table(experiments: list[Experiment]) -> str:
-    """A row per answer of each study."""
-    lines = ["| factor | what was compared | change | 95 % interval | verdict |", "|---|---|---|---|---|"]
-    for experiment in experiments:
-        for answer in answers(experiment):
-            words = (
-                answer.words if "instead of" in answer.words else f"{answer.words} against {answer.against}"
-            )
-            change, interval = answer.cells()
-            metric, dagger = experiment.analysis.metric.title, DAGGER if answer.gives_up else ""
-            figures = [f"{change} {metric}", interval] if change else ["–", "–"]
-            cells = [experiment.study.title, words + dagger, *figures, answer.said]
-            lines.append("| " + " | ".join(cells) + " |")
+def table() -> str:
+    """Return the rows of the README's table of results."""
+    lines = ["| factor | change | effect | verdict |", "|---|---|---|---|"]
+    for name, (level, words) in HEADLINES.items():
+        page = data_of(name)
+        answer = next(each for each in page.comparisons if each.level == level)
+        change, interval = answer.change
+        words += " †" * any(each.code == "durability" and f"“{level}”" in each.text for each in page.limits)
+        effect = f"{change} {page.metric_title} [{interval.replace(' to ', ', ')}]"
+        lines.append(f"| [{page.title}](reports/{name}.html) | {words} | {effect} | {answer.verdict} |")
     return "\n".join(lines) + "\n"
 
 
-def figure(experiment: Experiment) -> str:
-    """The forest plot of one study as a file that stands alone."""
-    drawn = forest(experiment.analysis, durability=experiment.durability()).svg
-    drawn = re.sub(r"var\(--bl-\w+,(#\w+)\)", r"\1", drawn)  # a file has no page to ask for colours
-    ground = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'
-    return re.sub(r"(<svg[^>]*>)", rf"\1{ground}", drawn, count=1) + "\n"
-
-
 def main() -> None:
-    """Write both into the project."""
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    readme.write_text(_PART.sub(lambda found: found[1] + table(recorded()) + found[2], text))
-    FIGURE.write_text(figure(shown(StudyFolder(SHOWN))))
+    """Write the table into the README."""
+    README.write_text(_PART.sub(lambda found: found[1] + table() + found[2], README.read_text()))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,12 @@ from pathlib import Path
 import nbformat
 import nbformat.v4 as v4
 import pytest
-from benchlib.report.view import View
 from fakes import FakeBench, Outcome, speeds
 
 from benchlib.load.workloads import load_workload
 from benchlib.report import runs
-from benchlib.study.experiment import shown
 from benchlib.study.loop import run_study
-from benchlib.study.store import DATA_VARIABLE, StudyFolder, study_names
+from benchlib.study.store import DATA_VARIABLE, study_names
 
 TEMPLATE = """
 factor: str = "template"
@@ -30,19 +28,21 @@ levels: dict = {"defaults": {}, "tuned": {}}
 clients: int = 4
 run: bool = True
 """
-SHARED = "from benchlib.notebook import open_experiment\nopen_experiment().headline()"
+SHARED = """from benchlib.notebook import compare, open_study
+study = open_study()
+effects = compare(study.run(), **study.comparison)
+display(effects, study.limits(effects), study.setup)"""
 PROSE = "What the notebook says of its own question."
 
 
 @pytest.fixture(autouse=True)
-def project(run, tmp_path, monkeypatch) -> Path:
+def project(run, tmp_path) -> Path:
     """The folder, in which the notebook `template` is a short one."""
-    monkeypatch.setattr(runs, "card", lambda entry: b"a picture")  # has tests of its own
     cells = [
         v4.new_markdown_cell("# Template\n\n**Question.** Is it faster?", id="title"),
         v4.new_code_cell(TEMPLATE, metadata={"tags": ["parameters"]}, id="parameters"),
         v4.new_markdown_cell(PROSE, id="prose"),
-        v4.new_code_cell(SHARED, metadata={"tags": ["shared"]}, id="shared"),
+        v4.new_code_cell(SHARED, id="study"),
     ]
     notebook = v4.new_notebook(cells=cells, metadata={"language_info": {"name": "python"}})
     nbformat.write(notebook, tmp_path / "notebooks" / "template.ipynb")
@@ -84,10 +84,10 @@ def test_index_and_pages_follow_what_becomes_of_studies(run, keep, project) -> N
     done("report")
     assert done("studies rename one first") == ["first.html", "index.html"]
     names = {path.name.partition(".")[0] for path in (project / "reports").iterdir()}
-    assert names == {"first", "two", "index", "methodology"}
+    assert names == {"first", "two", "index", "comparisons", "methodology"}
     assert "first.html" in page(project, "index")
-    done("studies edit first --question 'Is <more> faster?' --title More --notes 'Old disk.'")
-    assert all(words in page(project, "first") for words in ("Is &lt;more&gt; faster?", "Old disk."))
+    done("studies edit first --question 'Is <more> faster?' --title More")
+    assert all(words in page(project, "first") for words in ("Is &lt;more&gt; faster?", "More"))
     assert (PROSE in page(project, "two"), PROSE in page(project, "first")) == (True, False)
     done("studies export two two.zip")
     done("import two.zip --name three")
@@ -172,7 +172,7 @@ FILES = {
         ("check one --tolerance much", "want percent, such as 3"),
         ("check one --tolerance inf", "want percent, such as 3"),
         ("compare one", "'one' is compared with other studies: name one of them too"),
-        ("history nope", "no study of a notebook 'nope' is kept"),
+        ("history nope", "no study of a notebook 'nope' is saved"),
         ("run template -p run false -p study one -p clients 8", "parameter clients: run=false"),
         ("run template -p levels '{a: {}, b: {}}'", "parameter question: levels of your own want one"),
         ("run template -f levels.yaml", "parameter question: levels of your own want one"),
@@ -237,17 +237,14 @@ def test_studies_are_compared_and_followed_over_time(run, keep, project) -> None
 # --- what repeats a study -----------------------------------------------------------
 
 
-def test_the_command_of_a_page_names_a_file_that_is_found_where_the_study_is_kept(run, keep, project) -> None:
+def test_the_plan_beside_a_page_is_found_where_the_study_is_kept(run, keep, project) -> None:
     keep("one")
-    run("report", "one")
-    told = str(View(shown(StudyFolder("one"))).rerun())
-    (command,) = re.findall(r"benchlib (run template -f one\.study\.json) -p study one-again", told)
-    words = [*command.split(), "-p", "run", "false"]
+    words = ["run", "template", "-f", "one.study.json", "-p", "study", "one", "-p", "run", "false"]
     outcome = run(*words)
     assert outcome.status == 0, outcome.err
     assert "page: " in outcome.out
     (project / "one.study.json").write_text("clients: 8")
-    assert "parameter clients: run=false" in run(*words, "-p", "study", "one").err, "a file here comes first"
+    assert "parameter clients: run=false" in run(*words).err, "a file here comes first"
 
 
 @pytest.fixture

@@ -11,8 +11,10 @@ import pytest
 
 from benchlib.report.gate import gated, status
 from benchlib.stats import Analysis
+from benchlib.stats.effects import compare
 from benchlib.stats.gate import SLOWER
 from benchlib.study.experiment import shown
+from benchlib.study.frames import OpenStudy
 from benchlib.study.store import StudyFolder
 
 DATA = Path(__file__).parent.parent / "data"
@@ -27,13 +29,16 @@ def verdicts(analysis: Analysis) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_recorded_study_keeps_its_verdicts_and_is_gated_by_them(name, recorded):
-    analysis = recorded(name).analysis
+    study = OpenStudy(recorded(name))
+    analysis, effects = recorded(name).analysis, compare(study.trials, **study.comparison)
     wanted, found = (
         frame.astype(dict.fromkeys(NUMBERS, float)).reset_index(drop=True)
         for frame in (pd.DataFrame(json.loads(GOLDEN.read_text())[name]), verdicts(analysis))
     )
     pd.testing.assert_frame_equal(found, wanted, rtol=1e-9, atol=1e-9, check_dtype=False)
-    rows = gated(name, analysis, analysis.asked, analysis.margin)
+    told = effects.set_index("level")[[*NUMBERS[3:], "verdict"]]
+    pd.testing.assert_frame_equal(told, analysis.table.set_index("level").loc[told.index, [*told.columns]])
+    rows = gated(name, effects.to_dict("records"), effects.attrs, study.margin)
     assert status(rows) in (0, 3, 4)
     worse = "−" if analysis.metric.higher_is_better else "+"
     assert all(change.startswith(worse) for outcome, _, _, change, _ in rows if outcome == SLOWER)

@@ -1,6 +1,7 @@
 """The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input; of a gate 3 and 4."""
 
 import io
+import locale
 import os
 import signal
 import sys
@@ -50,7 +51,7 @@ for command in (ready.fleet, ready.init, ready.postgres, workload.workload, *_LO
 @cli.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Say what this machine can run: servers, rights, levers, clock, disk, memory.
+    """Show what this machine can run: servers, rights, levers, clock, disk, memory.
 
     \b
     Example:
@@ -94,11 +95,11 @@ def _plain(value: Any) -> Any:
 def run(
     notebook: str, given: Any, files: Any, confirm: bool, help_notebook: bool, **named: Path | str | None
 ) -> None:
-    """Execute a factor's NOTEBOOK: run the trials that are missing, render its page.
+    """Run the missing trials of a NOTEBOOK and render its page.
 
-    What is given with -p wins over what is in a file. A run that was interrupted goes on
-    where it stopped. With --confirm the study that is named is a screening (screen: true); what
-    runs is the grid of the changes that stand out in it, as STUDY-confirmed.
+    A value given with -p wins over a value in a file. A run that was interrupted goes on
+    where it stopped. With --confirm, the named study is a screening (screen: true). The grid of its largest changes
+    runs as STUDY-confirmed.
 
     \b
     Examples:
@@ -167,7 +168,7 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
 
 
 def _progress_printer() -> Any:
-    """One line that is rewritten on a terminal; elsewhere a line each time the words change."""
+    """Return a printer of progress: one line on a terminal, elsewhere a line for each change."""
     last = ""
 
     def show(line: str) -> None:
@@ -191,7 +192,7 @@ def _progress_printer() -> Any:
     help="Make a site of just these in this folder, instead of reports/ (or BENCHLIB_REPORTS).",
 )
 def report(studies: tuple[str, ...], out: Path | None) -> None:
-    """Render the pages of STUDIES and the index, from data/ alone; without STUDIES those that have changed.
+    """Render the pages of STUDIES and the index from data/; without STUDIES all pages that have changed.
 
     \b
     Examples:
@@ -243,7 +244,7 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 )
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
 @click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
-@click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: it cannot be said.")
+@click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: the result is open.")
 @json_option
 def analyze(
     trials: Path,
@@ -257,7 +258,7 @@ def analyze(
     looks: str,
     **options: Any,
 ) -> None:
-    """Give verdicts on anybody's TRIALS: a CSV file with the columns block, level and the metric.
+    """Compare the levels in a CSV file of TRIALS with the columns block, level and the metric.
 
     Where they exist, period (blocks that share clusters) and host (which ran the block) count too.
     Files with semicolons, tabs, decimal commas or in UTF-16 are read too, and '-' is the standard input.
@@ -281,13 +282,10 @@ def analyze(
     if metric not in METRICS:
         why = "as you say" if any(said.values()) else "by its name"
         remarks.append(f"{'more' if of.higher_is_better else 'less'} {metric} is better ({why})")
-    pairs = dict(_pair(text) for text in against)
-    wanted = [
-        level
-        for text in answers
-        for level in ([text] if text in set(frame["level"].astype(str)) else text.split(","))
-    ]
-    if unknown := [level for level in wanted if level not in set(frame["level"].astype(str))]:
+    levels = set(frame["level"].astype(str)) if "level" in frame else set[str]()
+    pairs = dict(_pair(text, levels) for text in against)
+    wanted = [level for text in answers for level in ([text] if text in levels else text.split(","))]
+    if unknown := [level for level in wanted if level not in levels]:
         raise InputError(f"--answer {unknown[0]}: no level has that name")
     options |= {"metric": metric, **said, "looks": _numbers(looks), "against": pairs}
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
@@ -329,9 +327,13 @@ def analyze(
         sys.exit(status(gated_rows))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    level, sign, other = text.partition("=")
-    if not (level and sign and other):
+def _pair(text: str, levels: set[str]) -> tuple[str, str]:
+    """Return the two levels of LEVEL=OTHER; their names may contain the sign too."""
+    words = text.split("=")
+    splits = [("=".join(words[:at]), "=".join(words[at:])) for at in range(1, len(words))]
+    known = [split for split in splits if {*split} <= levels]
+    level, other = (known or splits or [("", "")])[0]
+    if not (level and other) or len(known) > 1:
         raise click.UsageError(f"--against {text}: want LEVEL=OTHER")
     return level, other
 
@@ -351,7 +353,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 @click.option("--sampling-rate", type=float, help="The share of transactions that a sampled log holds.")
 @json_option
 def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None, as_json: bool) -> None:
-    """Show what a tool printed as data: pgbench, its logs, pg_test_fsync, sysbench.
+    """Show the output of a tool as data: pgbench, its logs, pg_test_fsync, sysbench.
 
     As JSON it is one object for one run, and a list for several files, or several runs in one file.
     Logs of two runs in one file are refused; in a log of more than 8 MiB this is checked only in samples.
@@ -361,27 +363,18 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
       benchlib parse run.txt --json
       pgbench -T 60 bench 2>&1 | benchlib parse -
     """
-    from benchlib.load.parse import parse_file, parse_runs, parse_text
-    from benchlib.load.parse.text import Text
+    from benchlib.load.parse import parse_file, parse_runs
     from benchlib.plan.words import decoded
 
     argv = ["pgbench", f"--sampling-rate={sampling_rate}"] if sampling_rate else None
-
-    def runs_of(text: str) -> list[dict[str, Any]]:
-        several = sum(line.startswith("transaction type: ") for line in Text(text).lines) > 1
-        return (
-            parse_runs(text)
-            if several and kind in (None, "pgbench_summary")
-            else [parse_text(text, kind=kind, argv=argv)]
-        )
 
     results, errors = [], list[str]()
     for file in files:
         try:
             if str(file) == "-":
-                results += runs_of(decoded(sys.stdin.buffer.read()))
+                results += parse_runs(decoded(sys.stdin.buffer.read()), kind=kind, argv=argv)
             elif argv or (file.is_file() and file.stat().st_size < ONE_TEXT):
-                results += runs_of(decoded(file.read_bytes()))
+                results += parse_runs(decoded(file.read_bytes()), kind=kind, argv=argv)
             else:
                 results.append(parse_file(file, kind=kind))
         except OSError as reason:
@@ -400,7 +393,7 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
 
 @cli.command()
 def recover() -> None:
-    """Undo what a crashed run left: processes, changes to the host, files in the scratch folder.
+    """Undo the leftovers of a crashed run: processes, changes to the host, scratch files.
 
     \b
     Example:
@@ -424,6 +417,10 @@ def recover() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; errors are one line on stderr."""
+    if argv is None and locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
+        # what is read and written is UTF-8, whatever the terminal is
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     given = sys.argv[1:] if argv is None else argv
     debug = "--debug" in given
     arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
@@ -432,7 +429,7 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # what a terminal of another encoding lacks is spelled out
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends services and jobs of CI: as Ctrl-C
+    signal.signal(signal.SIGTERM, _stop_once)  # which ends services and jobs of CI: as Ctrl-C
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:
@@ -452,6 +449,12 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except Exception as reason:  # a fault of ours: still one line, and where to look
         _fail(f"unexpected {type(reason).__name__}: {reason} (--debug shows where)", 1, debug)
+
+
+def _stop_once(number: int, frame: Any) -> None:
+    """Stop as Ctrl-C does; what else comes meanwhile is not heard."""
+    signal.signal(number, signal.SIG_IGN)
+    signal.default_int_handler(number, frame)
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

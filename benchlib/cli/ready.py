@@ -1,4 +1,4 @@
-"""What is made ready before a study: a folder to work in, servers, and the hosts of a fleet."""
+"""Commands that prepare a study: a working folder, servers, and the hosts of a fleet."""
 
 import hashlib
 from pathlib import Path
@@ -11,9 +11,9 @@ from benchlib.host import files
 
 _LAYOUT = Path(__file__).parent / "layout"
 _FOLDERS = {"notebooks": "*.ipynb", "workloads": "", "data/published": "*.csv", "reports": ""}
-"""The folders, and what they have from the library."""
+"""The folders, and the files of the library that go into each."""
 _SUMS = ".laid-out"
-"""The checksums of what was laid out, as ``sha256sum`` writes them: what has another is somebody's own work."""
+"""The checksums of the written files, as ``sha256sum`` prints them; a file with another checksum was edited."""
 
 
 @click.command()
@@ -37,7 +37,7 @@ def init(folder: Path) -> None:
 
 
 def _lay_out(folder: Path) -> list[str]:
-    """Write what is not there, or is as an earlier version wrote it; the names of all else."""
+    """Write the files that are missing or unedited; return the names of the edited files."""
     changed, listed = list[str](), folder / _SUMS
     lines = listed.read_text().splitlines() if listed.is_file() else []
     sums = dict(line.split("  ")[::-1] for line in lines)
@@ -76,7 +76,7 @@ def postgres() -> None:
 @postgres.command("list")
 @json_option
 def postgres_list(as_json: bool) -> None:
-    """List the installations that were found; a level names one by its version, or version and builder.
+    """List the installations on this machine; a level names one by its version, or version and builder.
 
     \b
     Example:
@@ -126,7 +126,7 @@ def postgres_install(version: str) -> None:
 
 @click.group()
 def fleet() -> None:
-    """Look at the hosts of a fleet, and make the certificates that it needs.
+    """Check the hosts of a fleet, or make its certificates.
 
     \b
     Examples:
@@ -139,9 +139,9 @@ def fleet() -> None:
 @fleet.command()
 @click.argument("file", type=FILE)
 def check(file: Path) -> None:
-    """Ask every host of the fleet that FILE names what it is, what it can do and how far away it is.
+    """Check every host of the fleet in FILE: what it is, what it can do, how far away it is.
 
-    What does not fit is said in a line each, and the exit status is 2.
+    Each problem is one line, and the exit status is then 2.
 
     \b
     Example:
@@ -162,7 +162,7 @@ def check(file: Path) -> None:
 @fleet.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def certificates(folder: Path) -> None:
-    """Make the certificates of a fleet in FOLDER, which must not be there yet; they are good for a year.
+    """Make the certificates of a fleet in the new FOLDER; they are valid for a year.
 
     Copy it to every host: whoever has the key can run code on all of them.
 
@@ -174,5 +174,6 @@ def certificates(folder: Path) -> None:
 
     make_certificates(folder)
     names = f"--tls-ca-file {folder}/ca.pem --tls-cert {folder}/cert.pem --tls-key {folder}/key.pem"
-    echo(f"the scheduler: dask scheduler --protocol tls --no-dashboard {names}")
-    echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 --no-dashboard {names}")
+    closed = "--no-dashboard --dashboard-address 127.0.0.1:0"  # each answers HTTP all the same
+    echo(f"the scheduler: dask scheduler --protocol tls {closed} {names}")
+    echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 {closed} {names}")

@@ -1,4 +1,4 @@
-"""What is done with kept studies: ``benchlib studies``, ``import``, ``check``, ``compare`` and ``history``."""
+"""Commands for saved studies: ``benchlib studies``, ``import``, ``check``, ``compare`` and ``history``."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from benchlib.errors import InputError
 @json_option
 @click.pass_context
 def studies(context: click.Context, as_json: bool) -> None:
-    """List what is kept under data/, and how complete it is; rename, delete, edit or export one.
+    """List the saved studies in data/ and how complete they are; rename, delete, edit or export one.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def _list(as_json: bool) -> None:
 @click.argument("study")
 @click.argument("name")
 def rename(study: str, name: str) -> None:
-    """Give STUDY another NAME; its page, index and summary follow.
+    """Rename STUDY to NAME; its page, the index and the summary follow.
 
     \b
     Example:
@@ -65,7 +65,7 @@ def rename(study: str, name: str) -> None:
 @click.argument("study")
 @click.confirmation_option(prompt="Remove it with all its trials, for good?", help="Do not ask.")
 def delete(study: str) -> None:
-    """Remove STUDY with all its trials, and its page, for good.
+    """Delete STUDY with all its trials and its page.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def delete(study: str) -> None:
 @click.option("--title", help="What it is called.")
 @click.option("--notes", help="A note for its page; '' takes it away.")
 def edit(study: str, **words: str | None) -> None:
-    """Change question, title or notes of STUDY, never its plan or data; the question that it was run with is told too.
+    """Change question, title or notes of STUDY, never its plan or data. Its page also shows the original question.
 
     \b
     Example:
@@ -100,7 +100,7 @@ def edit(study: str, **words: str | None) -> None:
 @click.argument("study")
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 def export(study: str, file: Path | None) -> None:
-    """Write STUDY into one FILE (STUDY.study.zip), which 'benchlib import' keeps elsewhere with the same numbers.
+    """Write STUDY into one FILE (STUDY.study.zip) for 'benchlib import' on another machine.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def export(study: str, file: Path | None) -> None:
 @click.argument("file", type=FILE)
 @click.option("--name", help="Keep it under this name instead of its own.")
 def import_command(file: Path, name: str | None) -> None:
-    """Keep the study in FILE, which 'benchlib studies export' has written.
+    """Import the study in FILE, which 'benchlib studies export' has written.
 
     \b
     Example:
@@ -155,13 +155,13 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option("--format", type=click.Choice(["text", "markdown", "junit"]), default="text", help="The form.")
 @click.option("--pages", default="", help="The address where pages are published, for markdown's links.")
 def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages: str) -> None:
-    """Gate a change by what STUDIES found.
+    """Check that the answers of STUDIES show no slowdown: a gate for CI.
 
-    Exit status 0: every answer is shown to be no slower than tolerated. 3: something is slower by more. 4: it cannot
-    be said (inconclusive, invalid, conditions not met, not measured); more blocks may tell.
+    Exit status 0: every answer is no slower than tolerated. 3: one is slower by more. 4: one is open
+    (inconclusive, invalid, condition not met, not measured); more blocks may decide it.
 
-    Compare two builds as levels of one study, in the same blocks. Two runs differ by the host's mood, often by more
-    than the change does, and no statistics can tell the two apart afterwards.
+    Compare two builds as levels of one study, in the same blocks. Two separate runs differ by the drift of the host,
+    often by more than the change does, and no statistics can separate the two afterwards.
 
     \b
     Examples:
@@ -179,10 +179,10 @@ def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages:
 @click.command()
 @click.argument("studies", nargs=-1, required=True)
 def compare(studies: tuple[str, ...]) -> None:
-    """Hold the effects that STUDIES found against those of the first: do they differ, are they the same, or can nobody tell?
+    """Compare the effects of STUDIES with the effects of the first: different, the same, or open?
 
-    Prints and publishes the changes, their differences with intervals, and what the studies were run with. Rates of
-    different days are not compared: they are facts of the host.
+    Prints and publishes the changes, their differences with intervals, and the setup of each study. Throughput of
+    different days is not compared: it is a property of the host.
 
     \b
     Example:
@@ -199,7 +199,7 @@ def compare(studies: tuple[str, ...]) -> None:
 @click.argument("notebook")
 @click.option("--metric", default="", help="The figure to compare by; else the latest study's own.")
 def history(notebook: str, metric: str) -> None:
-    """Show what the kept studies of NOTEBOOK found over time: effects, what was new each time, change points.
+    """Show the effects of the saved studies of NOTEBOOK over time, with change points.
 
     \b
     Example:
@@ -213,10 +213,8 @@ def history(notebook: str, metric: str) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--level", help="What tells the level in a file's path: a regular expression, whose group counts."
-)
-@click.option("--block", help="What counts the runs in a file's path, likewise.")
+@click.option("--level", help="A regular expression that finds the level in a file's path; its group counts.")
+@click.option("--block", help="A regular expression that finds the block in a file's path.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -227,11 +225,13 @@ def history(notebook: str, metric: str) -> None:
 def collect(folder: Path, level: str | None, block: str | None, out: Path) -> None:
     """Collect the outputs in FOLDER (or one file with many runs) as trials for 'benchlib analyze'.
 
-    Prints what was understood, a row a run, and what such data cannot tell. Nothing that cannot be read is left out silently.
+    Prints what was understood, a row a run, and what such data cannot tell: above all what drift of the host
+    nobody could exclude. Nothing that cannot be read is left out silently.
 
     \b
     Examples:
       benchlib collect results/
+      benchlib collect pgbench-tools/results
       benchlib collect results/ --level 'pg(\\d+)' --block 'run(\\d+)'
       benchlib analyze trials.csv --baseline pg16
     """
@@ -244,13 +244,14 @@ def collect(folder: Path, level: str | None, block: str | None, out: Path) -> No
 
     paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
     try:
+        large = [path for path in paths if path.stat().st_size >= ONE_TEXT]
         found = [
             Source(
                 path.name if path == folder else path.relative_to(folder).as_posix(),
                 decoded(files.read_plain(path)), path.stat().st_mtime,
             )
             for path in paths
-            if path.absolute() != out.absolute() and path.stat().st_size < ONE_TEXT
+            if path.absolute() != out.absolute() and path not in large
         ]  # fmt: skip
         collected = collected_from(found, level, block)
         frame = pd.DataFrame(collected.rows, columns=[*COLUMNS])
@@ -258,8 +259,9 @@ def collect(folder: Path, level: str | None, block: str | None, out: Path) -> No
     except OSError as reason:
         raise InputError(f"{reason.filename or out}: {reason.strerror}") from None
     echo(frame.drop(columns="error").to_string(index=False, na_rep="-"))
-    if collected.passed_over:
-        echo(f"passed over, no output of a run: {', '.join(collected.passed_over[:10])}", err=True)
+    if passed := [*collected.passed_over, *map(str, large)]:
+        more = f" and {len(passed) - 10} more" if len(passed) > 10 else ""
+        echo(f"passed over, no output of a run: {', '.join(passed[:10])}{more}", err=True)
     for note in collected.notes:
         echo(f"note: {note}", err=True)
     baseline = collected.rows[0]["level"]

@@ -1,4 +1,4 @@
-"""What the command line prints: much of it is somebody else's text, which must not steer the reader's terminal."""
+"""Printing on the command line: texts from elsewhere must not control the reader's terminal."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from benchlib.errors import InputError
 from benchlib.plan.words import printable
 
 ONE_TEXT = 2 << 20
-"""Bytes of a file that is read as one text."""
+"""The largest file, in bytes, that is read as one text."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -21,7 +21,7 @@ def echo(text: str, **options: Any) -> None:
 
 
 def tell(line: str) -> None:
-    """Print a line of progress, or a remark, beside what a command prints."""
+    """Print a line of progress, or a remark, on stderr."""
     echo(line, err=True)
 
 
@@ -31,7 +31,7 @@ def echo_json(value: Any) -> None:
 
 
 def raise_last(errors: list[str]) -> None:
-    """Say what is wrong, a line each, once all that is not has been shown."""
+    """Print each error on a line, and end with the exit status of the last."""
     for line in errors[:-1]:
         tell(f"benchlib: {' '.join(line.split())}")
     if errors:

@@ -1,4 +1,4 @@
-"""``benchlib workload``: those that there are, one tried, and new ones from SQL files or from what a server runs."""
+"""``benchlib workload``: list, show and check workloads; make one from SQL files or from a server's statements."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=
 
 @click.group()
 def workload() -> None:
-    """List, show, check and make workloads; yours are in workloads/ of the folder that you work in.
+    """List, show, check and make workloads; your own are in workloads/ of the working folder.
 
     \b
     Examples:
@@ -33,7 +33,7 @@ def workload() -> None:
 
 @workload.command("list")
 def workload_list() -> None:
-    """List the workloads by name; of your own, which come before the library's, where they are too.
+    """List the workloads by name; your own come first, with their paths.
 
     \b
     Example:
@@ -50,7 +50,7 @@ def workload_list() -> None:
 @workload.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Show all that the workload NAME (or a .toml file) says, as a file of your own would.
+    """Show the workload NAME (or a .toml file) as a TOML file.
 
     \b
     Example:
@@ -63,7 +63,7 @@ def show(name: str) -> None:
 @workload.command()
 @click.argument("name")
 def check(name: str) -> None:
-    """Try the workload NAME (or a .toml file): a transaction of each script, on a server made for it.
+    """Try the workload NAME (or a .toml file): one transaction of each script, on a new server.
 
     Plans are shown, and what must hold afterwards is tried too. The exit status is 2 where a script fails.
 
@@ -99,7 +99,7 @@ def check(name: str) -> None:
 @click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many.")
 @click.option("--writes", is_flag=True, help="Take statements that write, too.")
 def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
-    """Make the workload NAME in workloads/, of SQL files or of the statements that a server runs most.
+    """Make the workload NAME in workloads/ from SQL files, or from the statements that a server runs most.
 
     A comment such as '-- weight: 3' in a file gives its script a weight; '--schema' takes what pg_dump
     --no-owner --inserts gives. Statements are prepared where they run, which tells the types of their parameters, and nothing
@@ -142,7 +142,7 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
 
 
 def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
-    """What a workload has of SQL files: a script of each, and how its tables are made."""
+    """Return the parts of a workload from SQL files: a script of each, and the statements that make its tables."""
     scripts = []
     for path in sorted(folder.glob("*.sql")):
         try:

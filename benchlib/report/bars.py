@@ -9,9 +9,8 @@ from benchlib.report.model import Answer
 _WIDTH, _EDGE = 240, 10
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _FINE = (-50, -20, -10, -5, -2, 0, 2, 5, 10, 20, 50, 100)
-_FEW = 5
-_APART = 38
-"""So many units of the drawing two labels need between their middles."""
+_APART = 42
+"""So far apart labels of the axis are at least."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,13 @@ class Axis:
         inside = [
             (percent, label) for percent, label in named if self.low <= math.log1p(percent / 100) <= self.high
         ]
-        while len(inside) > _FEW:
-            centre = next((place for place, (percent, _) in enumerate(inside) if not percent), 0)
-            inside = inside[centre % 2 :: 2]
         kept = list[tuple[float, str]]()
-        for percent, label in sorted(inside, key=lambda tick: abs(tick[0])):  # no change first
-            if all(abs(self.at(percent) - place) >= _APART for place, _ in kept):
-                kept.append((self.at(percent), label))
+        for percent, label in sorted(inside, key=lambda tick: abs(math.log1p(tick[0] / 100)), reverse=True):
+            place = self.at(percent)
+            if not percent or all(
+                abs(place - other) >= _APART for other in (self.at(0), *(x for x, _ in kept))
+            ):
+                kept.append((place, label))
         return sorted(kept)
 
 

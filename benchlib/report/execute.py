@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from benchlib.report.notebooks import Node, read_notebook
 from benchlib.study.store import notebooks, project_root
 
 PROGRESS_VARIABLE = "BENCHLIB_PROGRESS"
-"""Names the pipe to which a kernel writes its process id, and then a line for each step."""
+"""Names the pipe to which a kernel writes a line for each step."""
 _STOPPED = "stopped; run the same command again to continue from the saved trials"
 Listen = Callable[[str], None]
 
@@ -79,10 +80,11 @@ def execute(path: Path, given: Mapping[str, Any], listen: Listen = lambda line: 
             job.start()
             while job.is_alive():
                 job.join(0.2)
-        if job.stopped:
-            raise Interrupted(_STOPPED)
-        if job.reason is not None:
-            raise _as_ours(job.reason, read_notebook(output) if output.is_file() else None)
+        reason = job.reason and _as_ours(job.reason, read_notebook(output) if output.is_file() else None)
+        if job.stopped:  # the library says what is saved, where it had begun
+            raise reason if isinstance(reason, Interrupted) else Interrupted(_STOPPED)
+        if reason:
+            raise reason
         return read_notebook(output)
 
 
@@ -102,32 +104,56 @@ class _Papermill(threading.Thread):
         self.path, self.given, self.output, self.pipe = path, given, output, pipe
         self.reason: Exception | None = None
         self.stopped = False
-        self.kernel = 0
+        self.manager: Any = None
 
     def run(self) -> None:
         import papermill
         from jupyter_client.manager import AsyncKernelManager
+        from jupyter_core.utils import ensure_event_loop
+
+        job = self
+
+        own = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
 
         class Manager(AsyncKernelManager):
-            """A kernel that is reached by sockets in a folder, not by ports."""
+            """A kernel that is reached by sockets in a folder, not by ports, and imports nothing of the working folder first."""
 
             transport = "ipc"
 
-        os.environ[PROGRESS_VARIABLE] = str(self.pipe)
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                job.manager = self
+
+            async def start_kernel(self, **how: Any) -> None:  # type: ignore[override]
+                await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **own}})
+
         try:
             papermill.execute_notebook(
-                str(self.path), str(self.output), dict(self.given), kernel_name="python3", cwd=str(project_root()),
+                *(re.sub("([{}])", r"\1\1", str(path)) for path in (self.path, self.output)), dict(self.given), kernel_name="python3", cwd=str(project_root()),
                 progress_bar=False, request_save_on_cell_execute=False,
-                kernel_manager_class=Manager, extra_arguments=["--log-level=50"], start_timeout=120,
+                kernel_manager_class=Manager, extra_arguments=_arguments(), start_timeout=120,
+                on_cell_start=self._go_on,
             )  # fmt: skip
         except Exception as reason:
             self.reason = reason
         finally:
-            os.environ.pop(PROGRESS_VARIABLE, None)
+            ensure_event_loop().close()  # that of this thread
+
+    def _go_on(self, **_: object) -> None:
+        """Begin no cell any more once it is to stop: between two cells a kernel hears no signal."""
+        if self.stopped:
+            raise Interrupted(_STOPPED)
+
+    def stop(self) -> None:
+        """Interrupt the cell that runs, and begin no other."""
+        self.stopped = True
+        if process := getattr(getattr(self.manager, "provisioner", None), "pid", None):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGINT)
 
     @contextlib.contextmanager
     def hearing(self, listen: Listen) -> Iterator[None]:
-        """Hand on each line that the kernel writes; the first is its process id."""
+        """Hand on each line that the kernel writes."""
         # open for reading and writing: it never waits, and never ends before the notebook does
         with open(self.pipe, "r+b", buffering=0) as file:  # noqa: PTH123 - unbuffered
             reader = threading.Thread(target=self._read, args=(file, listen), daemon=True)
@@ -145,11 +171,18 @@ class _Papermill(threading.Thread):
             for line in lines:
                 if line == b"\0":
                     return
-                text = line.decode(errors="replace")
-                if text.startswith("pid "):
-                    self.kernel = int(text[4:])
-                else:
-                    listen(text)
+                listen(line.decode(errors="replace"))
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of a kernel: modules beside ``notebooks/`` come after all others, so that they stand in for none."""
+    root, words = project_root(), ["--log-level=50", "--InteractiveShellApp.ignore_cwd=True"]
+    words.append("--HistoryManager.hist_file=:memory:")  # kernels at the same time would wait for one file
+    if files.trusted(root):
+        # the library first: one that is installed to be edited is found after all paths
+        line = f"__import__('benchlib'); __import__('sys').path.append({str(root)!r})"
+        words.append(f"--InteractiveShellApp.exec_lines={line}")
+    return words
 
 
 @contextlib.contextmanager
@@ -159,10 +192,7 @@ def _stopping(job: _Papermill, *, aloud: bool) -> Iterator[None]:
     def stop(*_: object) -> None:
         if aloud and not job.stopped:
             os.write(2, "\nstopping: the current trial is dropped, the servers stop …\n".encode())
-        job.stopped = True
-        if job.kernel:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(job.kernel, signal.SIGINT)
+        job.stop()
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -402,9 +402,7 @@ def curve(
     table = (
         rows.groupby([*([hue] if hue else []), x], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     )
-    several = table["count"].max() > 1
-    caption = "Points: means; bands: their 95 % intervals." if several else "Each point is one value."
-    return _done(ax, f"{_sentence(y)} by {_label(x)}", caption, table)
+    return _done(ax, f"{_sentence(y)} by {_label(x)}", "Points: means; bands: their 95 % intervals.", table)
 
 
 @styled

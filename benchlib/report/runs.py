@@ -10,26 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import multiprocessing
 import os
 import re
-import resource
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
+from benchlib.host.apart import apart
 from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished, without
 from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
-from benchlib.report.notebooks import Node, write_notebook
+from benchlib.report.notebooks import Node, write_file, write_notebook
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 if TYPE_CHECKING:
@@ -45,10 +41,8 @@ _FILES = {
 }
 """The parameters that may name a file, and the form of its name."""
 AT_A_TIME = 2
-_MOST_OTHERS = 10
+_MOST_OTHERS = 4
 """Studies that are judged for the index beside those whose pages were requested."""
-_MOST_S, _MOST_MEMORY = 300, 8 << 30
-"""What one study's page may take, in seconds and bytes, where several are made at a time."""
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
@@ -66,8 +60,9 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         from benchlib.report import site
 
         root = site.writable_root()
+        pages, others = site.pages_and_others()  # judged here: a notebook shows what is judged
         page = _overview(root, path, given)
-        return [f"page: {page}", f"index: {site.write_site(root, *site.pages_and_others())}"]
+        return [f"page: {page}", f"index: {site.write_site(root, pages, others)}"]
     name = study_name(values)
     _refuse_early(name, values, given)
     from benchlib.report import site  # a wrong parameter is reported before this is loaded
@@ -169,7 +164,8 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
             if names:
                 raise
             left_out[name] = str(reason)
-    for name, failure in _make(changed):
+    for name, made in apart(make_page, changed, AT_A_TIME):
+        failure = made if isinstance(made, BenchlibError) else None
         if failure is None:
             yield f"page: {root / name}.html"
         elif names:
@@ -233,13 +229,12 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[
     ).hexdigest()
     if pages and made.is_file() and mark in made.read_text():
         return made
-    files.make(root)
     notebook = _executed(path, _known(path, {"run": False, **given}), root / f"{path.stem}.ipynb")
     write_notebook(notebook, root / f"{path.stem}.ipynb")
     text = render_notebook(
         path.stem.replace("_", " ").capitalize(), notebook, address=site.address_of(made.name)
     )
-    files.write(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
+    write_file(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
     return made
 
 
@@ -249,7 +244,6 @@ def _executed(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen
         return execute(path, given, listen)
     except NotebookError as reason:
         if reason.notebook is not None:
-            files.make(failed.parent)
             write_notebook(reason.notebook, failed)
         raise StudyError(f"{reason} (see {failed})") from None
 
@@ -283,50 +277,6 @@ def _page_mark(fingerprint: str, notebook: Path) -> str:
     return hashlib.sha256(fingerprint.encode() + notebook.read_bytes()).hexdigest()
 
 
-def _make(names: Sequence[str]) -> Iterator[tuple[str, BenchlibError | None]]:
-    """Make the pages of studies, several at a time; in their order each name, with what failed."""
-    if min(len(names), AT_A_TIME) < 2:
-        yield from ((name, _failure(name)) for name in names)
-        return
-    with ProcessPoolExecutor(AT_A_TIME, initializer=help_parent) as pool:
-        yield from zip(names, pool.map(_failure, names), strict=True)
-
-
-def help_parent() -> None:
-    """Make this process a helper of the process that started it: it hears no Ctrl-C of its own, and ends with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    signal.signal(signal.SIGALRM, _too_long)
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-
-    def end_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _too_long(*_: object) -> None:
-    raise StudyError(f"its page takes longer than {_MOST_S} s")
-
-
-def _failure(name: str) -> BenchlibError | None:
-    """Make a study's page; return what failed."""
-    if multiprocessing.parent_process():
-        signal.alarm(_MOST_S)
-    try:
-        make_page(name)
-    except BenchlibError as reason:
-        return reason
-    except (Exception, MemoryError) as reason:  # a fault in one study is that study's alone
-        return StudyError(f"{name}: unexpected {type(reason).__name__}: {reason}")
-    finally:
-        signal.alarm(0)
-    return None
-
-
 def make_page(name: str, notebook: Path | None = None, executed: Node | None = None) -> PageData:
     """Make a study's page by its notebook, or by the given one, and the files beside it; return the page's data.
 
@@ -354,11 +304,10 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     else:  # a notebook that compares nothing
         data = site.judged(name)
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
-    files.make(root)
     downloads = write_downloads(root, study, executed)
     address = site.address_of(f"{name}.html")
     repeat = repeat_command(name, study.comparison)
-    files.write(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
+    write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
     site.keep(data)
     return data
 
@@ -377,10 +326,10 @@ def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
     replaced |= {path: Path(path).name for path in paths if "/" in path}
     dumped = without(study.study.model_dump(mode="json"), replaced)
     trials = study.trials.map(lambda cell: guarded(without(cell, replaced)))
-    files.write(root / f"{name}.trials.csv", trials.to_csv(index=False))
-    files.write(root / f"{name}.study.json", json.dumps(dumped, indent=2, ensure_ascii=False) + "\n")
+    write_file(root / f"{name}.trials.csv", trials.to_csv(index=False))
+    write_file(root / f"{name}.study.json", json.dumps(dumped, indent=2, ensure_ascii=False) + "\n")
     notebook["metadata"].pop("papermill", None)
-    files.write(
+    write_file(
         root / f"{name}.ipynb",
         json.dumps(without(notebook, replaced), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
     )

@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from pydantic import ValidationError
 import benchlib
 from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
+from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import Answer, PageData, ordered, page_data
+from benchlib.report.notebooks import write_file
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
+_AT_A_TIME = 2
 _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
@@ -100,14 +103,15 @@ def data_of(name: str) -> PageData:
     if data := saved_page(name, fingerprint):
         return data
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
-    with contextlib.suppress(OSError, InputError):  # where there are no pages, or not ours to write
-        keep(data)
+    if reports_root().is_dir():
+        with contextlib.suppress(BenchlibError):  # where they are not ours to write
+            keep(data)
     return data
 
 
 def keep(data: PageData) -> None:
     """Write a page's data beside the pages."""
-    files.write(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
+    write_file(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
 
 
 def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) -> list[PageData]:
@@ -124,19 +128,22 @@ def pages_and_others(
         InputError: there is no study of a name that is given.
 
     """
-    code, pages, others = code_fingerprint(), list[PageData](), dict[str, str]()
+    code, pages, changed = code_fingerprint(), list[PageData](), list[str]()
     for name in names:
         StudyFolder(name).read()
     for folder in [StudyFolder(name) for name in names] or walk():
-        try:
-            data = saved_page(folder.name, study_fingerprint(folder, code))
-            if data is None and most_judged <= 0:
-                raise StudyError("it has changed since it was judged: run 'benchlib report'")
-            most_judged -= data is None
-            pages.append(data or data_of(folder.name))
-        except BenchlibError as reason:
-            others[folder.name] = scrubbed(str(reason))
-    return ordered(pages), others
+        if data := saved_page(folder.name, study_fingerprint(folder, code)):
+            pages.append(data)
+        else:
+            changed.append(folder.name)
+    most = min(len(changed), max(most_judged, 0))
+    others = dict.fromkeys(changed[int(most) :], "it has changed since it was judged: run 'benchlib report'")
+    for name, data in apart(data_of, changed[: int(most)], _AT_A_TIME):
+        if isinstance(data, PageData):
+            pages.append(data)
+        else:
+            others[name] = scrubbed(str(data))
+    return ordered(pages), {name: others[name] for name in sorted(others)}
 
 
 # --- pages that show several studies -----------------------------------------------------
@@ -147,9 +154,8 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     from benchlib.report.bars import Axis
     from benchlib.report.page import render, render_prose
 
-    files.make(root)
     there = {path.stem for path in root.glob("*.html")}
-    with_page = [page for page in pages if page.name in there]
+    with_page = [page for page in pages if page.name in there and page.answers]
     by_factor = dict[str, list[PageData]]()
     for page in with_page:
         by_factor.setdefault(page.notebook, []).append(page)
@@ -180,7 +186,7 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
         ),
     }  # fmt: skip
     for name, text in parts.items():
-        files.write(root / name, text)
+        write_file(root / name, text)
     return root / "index.html"
 
 
@@ -201,10 +207,17 @@ def code_fingerprint() -> str:
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
     """Return the fingerprint of a study and the code: names, sizes and times of its files, and of its trials' folders."""
-    digest, path = hashlib.sha256(code.encode()), folder.path
-    for file in sorted([*path.glob("*"), *path.glob("*/*")]):
-        with contextlib.suppress(OSError):
-            about = file.lstat()
-            name = file.relative_to(path).as_posix()
-            digest.update(repr((name, about.st_size, about.st_mtime_ns)).encode())
+    digest, top = hashlib.sha256(code.encode()), str(folder.path)
+    for name, status in sorted(_below(top, 2)):
+        digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
     return digest.hexdigest()
+
+
+def _below(top: str, depth: int, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Give the names below a folder, so deep, with what the kernel says of each; no link is followed."""
+    with contextlib.suppress(OSError), os.scandir(top) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                yield f"{prefix}{entry.name}", entry.stat(follow_symlinks=False)
+                if depth > 1 and entry.is_dir(follow_symlinks=False):
+                    yield from _below(entry.path, depth - 1, f"{prefix}{entry.name}/")

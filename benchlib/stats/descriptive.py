@@ -21,6 +21,29 @@ def enough(speeds: Sequence[float], margin: float) -> int:
     return next(place for place, speed in enumerate(speeds) if max(speeds[place:]) <= speed * (1 + margin))
 
 
+def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bool) -> tuple[float, float]:
+    """By how much runs of a level change from the first to the last, and what drift between two levels nobody can exclude, in percent.
+
+    Runs are given in their order in time. The drift is of the length from the middle of one level's runs to that of another's, as
+    fast as the upper end of the 95 % interval of the straight trend inside levels. Not ``in_order`` it is the worst there can be:
+    each level's runs were sorted by time, one level after the other. NaN where nothing tells.
+    """
+    frame = pd.DataFrame({"level": levels, "log": np.log(np.asarray(speeds, float))})
+    if not in_order:
+        frame = frame.sort_values(["level", "log"])
+    frame["place"] = np.arange(len(frame), dtype=float)
+    of = frame.groupby("level")
+    centred = frame[["log", "place"]] - of[["log", "place"]].transform("mean")
+    df, squares = len(frame) - of.ngroups - 1, (centred["place"] ** 2).sum()
+    if df < 1:
+        return np.nan, np.nan
+    slope = (centred["log"] * centred["place"]).sum() / squares
+    left = ((centred["log"] - slope * centred["place"]) ** 2).sum() / df
+    fastest = abs(slope) + (stdtrit(df, 0.975) * np.sqrt(left / squares) if in_order else 0.0)
+    span, apart = np.ptp(of["place"].agg(["min", "max"]), axis=1).max(), np.ptp(of["place"].mean())
+    return float(100 * np.expm1(slope * span)), float(100 * np.expm1(fastest * apart))
+
+
 def within_trials(frame: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
     """Spearman's rank correlation of each of ``rows`` with each of ``columns``, inside trials.
 

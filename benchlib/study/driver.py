@@ -22,7 +22,7 @@ from benchlib.plan.fleet import elsewhere_of, pinned
 from benchlib.plan.model import Measurement
 from benchlib.study.calls import PASSING, UnwantedError, ended
 from benchlib.study.fleet import Hosts
-from benchlib.study.loop import Enough, OpenBench, Progress, Tell, missing
+from benchlib.study.loop import Enough, OpenBench, Progress, Tell, check_levels, missing
 from benchlib.study.remote_blocks import measure
 from benchlib.study.store import StudyFolder
 
@@ -57,6 +57,11 @@ def run_on_fleet(
     blocks = sorted({trial.block for trial in missing(study, kept)})
     if not blocks:
         return
+    working = defaultdict[str, set[str]](set)  # on each host
+    for host in {measurement.ran_on or "" for measurement in kept.values()}:
+        own = [measurement for measurement in kept.values() if (measurement.ran_on or "") == host]
+        check_levels(own)
+        working[host] = {measurement.trial.level for measurement in own if measurement.error is None}
     for trial_id, measurement in kept.items():
         if measurement.trial.block in blocks:
             folder.set_aside(trial_id)
@@ -64,7 +69,7 @@ def run_on_fleet(
     with (
         hosts.connected(),
         hosts.queue() as queue,
-        contextlib.closing(_Driver(folder, hosts, queue, tell, open_bench)) as driver,
+        contextlib.closing(_Driver(folder, hosts, queue, tell, open_bench, working)) as driver,
     ):
         try:
             for after, until in itertools.pairwise([0, *looks, study.blocks]):
@@ -94,8 +99,15 @@ class _Driver:
     """Hands out blocks and keeps what comes back."""
 
     def __init__(
-        self, folder: StudyFolder, hosts: Hosts, queue: Any, tell: Tell, open_bench: OpenBench | None
+        self,
+        folder: StudyFolder,
+        hosts: Hosts,
+        queue: Any,
+        tell: Tell,
+        open_bench: OpenBench | None,
+        working: dict[str, set[str]],
     ) -> None:
+        self._working = working
         self._folder, self._hosts, self._queue, self._open_bench = folder, hosts, queue, open_bench
         self._study = folder.read()
         self.progress = Progress(folder, self._study, folder.kept(), tell)
@@ -159,7 +171,9 @@ class _Driver:
         part = tuple(trial for trial in self._study.trials if trial.block in own)
         # of the rest, which names what is published, a host needs nothing
         study = self._study.changed(trials=part, provenance={}, parameters={})
-        call = partial(measure, study, self._open_bench, self._hosts.fleet, host)
+        call = partial(
+            measure, study, self._open_bench, self._hosts.fleet, host, frozenset(self._working[host])
+        )
         task = self._hosts.submit(host, self._addresses[host], call, self._queue.name, number=number)
         self._shares[host] = _Share(host, self._addresses[host], blocks, number, task)
 
@@ -203,6 +217,8 @@ class _Driver:
             self._folder.keep(measurement.changed(ran_on=share.host), Path(raw))
         self._kept[measurement.trial.block].add(measurement.trial.id)
         self.progress.add(measurement)
+        if measurement.error is None:
+            self._working[share.host].add(measurement.trial.level)
         block = measurement.trial.block
         if len(self._kept[block]) == self._sizes[block]:  # one trial more may be all that it can give
             self._absent.pop(share.host, None)

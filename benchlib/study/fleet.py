@@ -130,7 +130,12 @@ class Hosts:
         """A cluster that is started over SSH: the scheduler at the first host, a worker at each, by the host's name."""
         from distributed.deploy import ssh
 
-        common = {"dashboard": False, **({} if self.fleet.insecure else {"protocol": "tls://"})}
+        # without a dashboard, too, each answers HTTP: on a port that nobody else reaches
+        common = {
+            "dashboard": False,
+            "dashboard_address": "127.0.0.1:0",
+            **({} if self.fleet.insecure else {"protocol": "tls://"}),
+        }
 
         def at(cls: Any, address: str | None, **own: Any) -> dict[str, Any]:
             options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": {**common, **own}}

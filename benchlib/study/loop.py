@@ -1,8 +1,9 @@
 """The one loop: plan, run what is missing, keep each trial, go on after an interruption."""
 
+import re
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import groupby
@@ -160,17 +161,56 @@ def set_failed_aside(folder: StudyFolder) -> None:
             folder.set_aside(trial_id)
 
 
+_CHANCE = re.compile(
+    r"(?i)server closed the connection|terminating connection|connection to server was lost|deadlock detected"
+    r"|could not serialize|no space left|out of memory|cannot allocate"
+)
+_SCRIPT_FAILS = re.compile(r"aborted in .*ERROR: |FATAL: .*(?:PQ\w+\(\)|function) failed")
+
+
+def _of_its_own(measurement: Measurement) -> bool:
+    """Whether a trial failed by what its level is: it did not come to its load, or the load's script is refused."""
+    error, began = measurement.error or "", measurement.load_returncode is not None
+    if measurement.error_kind not in ("ServerError", "SettingError", "LoadError") or _CHANCE.search(error):
+        return False
+    return not began or (measurement.error_kind == "LoadError" and bool(_SCRIPT_FAILS.search(error)))
+
+
+def check_levels(measurements: Collection[Measurement], working: Container[str] = ()) -> None:
+    """See that no level fails each time for a reason of its own while others succeed: another block would not mend that.
+
+    ``working`` are levels that are known to have succeeded.
+
+    Raises:
+        StudyError: one does; with its reason.
+
+    """
+    succeeded = {m.trial.level for m in measurements if m.error is None}
+    for m in measurements if succeeded else ():
+        level = m.trial.level
+        if level not in succeeded and level not in working and _of_its_own(m):
+            raise StudyError(
+                f"level “{level}” fails for a reason of its own, from its first block on: {m.error}: mend that and run "
+                "with retry_failed, or leave the level out of a new study"
+            )
+
+
 Enough = Callable[[], str | None]
 
 
 def run_study(
-    folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda line: None, enough: Enough = lambda: None
+    folder: StudyFolder,
+    open_bench: OpenBench,
+    tell: Tell = lambda line: None,
+    enough: Enough = lambda: None,
+    working: Container[str] = (),
 ) -> None:
     """Run the trials that are missing, block by block, and keep each as it ends.
 
     Nothing is opened when nothing is missing. A failed trial is kept with its error and the
-    run goes on; when no trial of a whole block succeeds, it stops. ``tell`` hears how far it is, in a line. ``enough`` is asked before each
-    block whether what is kept settles the question; its answer says why.
+    run goes on; when no trial of a whole block succeeds, or a level never does for a reason of its own, it stops. ``tell`` hears
+    how far it is, in a line. ``enough`` is asked before each block whether what is kept settles the question; its answer says why.
+    ``working`` are levels that have succeeded here before.
 
     Raises:
         Interrupted: Ctrl-C; the current trial is dropped, the others are kept.
@@ -182,6 +222,7 @@ def run_study(
     todo = missing(study, measurements)
     if not todo or enough():
         return
+    check_levels(measurements.values(), working)
     progress = Progress(folder, study, measurements, tell)
     progress.report("starting")
     try:
@@ -196,6 +237,7 @@ def run_study(
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
+                check_levels(measurements.values(), working)
     except KeyboardInterrupt:
         raise progress.interrupted() from None
     progress.report("done")
@@ -214,8 +256,16 @@ def run_trial(folder: StudyFolder, bench: Bench, trial: Trial, report: Tell) -> 
         os_errors_as(StudyError, failure),
         tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
     ):
+        _check_there(folder)
         measurement = bench.measure(trial, Path(raw))
+        _check_there(folder)
         folder.keep(measurement, Path(raw))
     if measurement.error:
         report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
     return measurement
+
+
+def _check_there(folder: StudyFolder) -> None:
+    """See that the study is still there: trials alone would be nobody's."""
+    if not folder.exists():
+        raise StudyError(f"{folder.path}/study.json has been removed or renamed meanwhile: the run stops")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Container
 from pathlib import Path
 
 from benchlib.plan.fleet import Fleet, elsewhere_of
@@ -34,8 +35,17 @@ class Outbox(StudyFolder):
         self._send({"measurement": measurement.model_dump_json(), "files": files})
 
 
-def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, send: Send) -> None:
+def measure(
+    study: Study,
+    open_bench: OpenBench | None,
+    fleet: Fleet,
+    host: str,
+    working: Container[str],
+    send: Send,
+) -> None:
     """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
+
+    Levels that are ``working`` have succeeded there before.
 
     Raises:
         BenchlibError: as :func:`benchlib.study.loop.run_study`.
@@ -50,4 +60,4 @@ def measure(study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str,
         send({"line": line.partition(" · ")[2]})
 
     with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
-        run_study(Outbox(study, send), open_bench or own_bench, tell)
+        run_study(Outbox(study, send), open_bench or own_bench, tell, working=working)

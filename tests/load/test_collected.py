@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from fakes import pgbench_output
@@ -9,6 +10,7 @@ from fakes import pgbench_output
 import benchlib
 from benchlib.errors import InputError
 from benchlib.load.collected import NOTES, Source, collect
+from benchlib.stats.descriptive import unseen_drift
 
 
 def outputs(names: list[str], **speeds: float) -> list[Source]:
@@ -63,11 +65,55 @@ def test_what_holds_no_run_is_named_and_what_cannot_be_read_is_refused() -> None
         collect(more)
 
 
-def test_what_such_data_cannot_tell_is_said() -> None:
-    in_turn = collect(outputs([f"{level}-{n}.txt" for n in (1, 2, 3) for level in "ab"]))
-    in_a_row = collect(outputs([f"{level}-{n}.txt" for level in "ab" for n in (1, 2)]))
-    assert in_turn.notes == [NOTES["no_control"]]
-    assert in_a_row.notes == [NOTES["sequential"], NOTES["no_control"], NOTES["few"]]
+@pytest.mark.parametrize(
+    ("order", "apart_s", "percent", "notes"),
+    [
+        ("aaabbb", 9, [0.5, -0.5, 0, 0.5, -0.5, 0], ["sequential", "drift", "no_control"]),
+        ("ababab", 9, [0.5, 0.5, -0.5, -0.5, 0, 0], ["same_order", "drift", "no_control"]),
+        ("abbaab", 9, [0] * 6, ["drift", "no_control"]),
+        ("aaabbb", 0.1, [0, 1, 2, 2, 1, 0], ["order", "worst_drift", "no_control"]),
+        ("aabb", 9, [0] * 4, ["sequential", "drift", "no_control", "few"]),
+        ("aab", 9, [0] * 3, ["sequential", "no_drift", "no_control", "few"]),
+    ],
+)
+def test_what_such_data_cannot_tell_is_said(order, apart_s, percent, notes) -> None:
+    made = []
+    for at, (level, change) in enumerate(zip(order, percent, strict=True)):
+        stdout, stderr = pgbench_output(tps=1000 * (1 + change / 100))
+        made.append(Source(f"{level}-{order[:at].count(level) + 1}.txt", stdout + stderr, apart_s * at))
+    told = collect(made).notes
+    codes = {words.partition("{")[0]: code for code, words in NOTES.items()}
+    assert [code for note in told for words, code in codes.items() if note.startswith(words)] == notes
+
+
+def test_a_drift_that_nobody_can_exclude_is_told_in_percent() -> None:
+    speeds = [1000 * 0.99**n for n in range(6)]
+    trend, drift = unseen_drift([*"aaabbb"], speeds, in_order=True)
+    assert (round(trend, 2), round(drift, 2)) == (-1.99, 3.06), "three runs apart, at 1 % a run"
+    assert unseen_drift([*"aaabbb"], sorted(speeds), in_order=False)[1] == pytest.approx(drift)
+    # by the confidence interval of statsmodels' OLS with a constant of each level
+    assert unseen_drift([*"aaabbb"], [1000, 1010, 990] * 2, in_order=True)[1] == pytest.approx(6.4743819)
+    assert np.isnan(unseen_drift([*"aab"], speeds[:3], in_order=True)).all()
+
+
+def test_what_pgbench_tools_leaves_is_in_the_order_of_its_tests() -> None:
+    tests = {
+        9: ("main/1", 4),
+        10: ("main/1", 16),
+        11: ("main/1", 4),
+        100: ("main/2", 4),
+        101: ("main/2", 16),
+        102: ("main/2", 4),
+    }
+    made = [Source(f"{place}/{test}/{name}", text, 5.0) for test, (place, clients) in reversed(tests.items())
+            for name, text in (("results.txt", "".join(pgbench_output(tps=500, clients=clients))), ("pgbench.log", "0 1 9 0 1795178920 5\n"), ("index.html", "tps"))]  # fmt: skip
+    found = collect(made)
+    levels = [f"main {place[-1]} clients={clients}" for place, clients in tests.values()]
+    assert [(row["level"], row["block"]) for row in found.rows] == list(
+        zip(levels, [1, 1, 2, 1, 1, 2], strict=True)
+    )
+    assert len(found.passed_over) == 12
+    assert NOTES["order"] not in found.notes
 
 
 def test_from_a_folder_to_a_verdict(command_line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +127,15 @@ def test_from_a_folder_to_a_verdict(command_line, tmp_path: Path, monkeypatch: p
     table = benchlib.analyze(pd.read_csv("trials.csv"), baseline="old").table
     assert table["verdict"].iloc[1] == "faster"
     assert command_line("collect", "runs", "--level", "(").status == 2
+
+
+def test_levels_that_are_told_apart_by_conditions_can_be_compared_by_name(
+    command_line, tmp_path: Path
+) -> None:
+    rows = [f"{n},{name} c={clients},{speed + n * speed % 7}" for n in range(5) for name, clients, speed in (("a", 1, 500), ("a", 8, 900), ("b", 1, 500), ("b", 8, 800))]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["block,level,tps", *rows]))
+    done = command_line("analyze", tmp_path / "t.csv", "--baseline", "a c=1", "--against", "b c=8=a c=8")
+    assert (done.status, [line.split()[:4] for line in done.out.splitlines() if "slower" in line]) == (
+        0,
+        [["b", "c=8", "a", "c=8"]],
+    )

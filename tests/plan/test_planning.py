@@ -179,7 +179,7 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
         *(({"controls": count}, "controls: Input should be") for count in (-1, 6)),
         *(({"levels": {**RUNGS, "most": {"over": below}, "later": {}}}, "level “most”: over: ")
           for below in ("most", "later", 3, ["defaults"])),
-        *(({"rate": 500, **fixed}, "a fixed rate gives the tps") for fixed in ({"metric": "tps"}, {"pilot": True})),
+        ({"rate": 500, "metric": "tps"}, "a fixed rate gives the tps"),
         ({"levels": OWN, "metric": "tps"}, "a fixed rate gives the tps"),
         ({"rate": "60 %"}, "rate: '60 %' is not a rate"),
         ({"answers": {"untuned": "it"}}, "'untuned' is not among the levels"),

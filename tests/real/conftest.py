@@ -25,8 +25,8 @@ PATIENCE_S = 600
 class Project:
     """A folder with the notebooks and no study; what programs keep in a user's home is in it, too."""
 
-    def __init__(self) -> None:
-        self.folder = folder = short_folder()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.scratch, self.data, self.reports, home = (
             folder / name for name in ("s", "data", "reports", "home")
         )
@@ -89,8 +89,8 @@ class Project:
 
 @pytest.fixture
 def project() -> Iterator[Project]:
-    made = Project()
-    yield made
-    for process in made.processes():
-        process.kill()
-    shutil.rmtree(made.folder, ignore_errors=True)
+    with short_folder() as folder:
+        made = Project(folder)
+        yield made
+        for process in made.processes():
+            process.kill()

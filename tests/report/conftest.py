@@ -1,127 +1,120 @@
-"""A notebook as the suite leaves it: figures, tables, streams, things that must not be shown."""
+"""What tests of pages share: trials whose truth is known, the page of their effects, notebooks, and studies that a fake bench ran."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import nbformat.v4 as v4
 import numpy as np
 import pandas as pd
 import pytest
-from benchlib.report.figures.changes import forest
-from benchlib.report.figures.over_time import drift
-from benchlib.report.figures.tables import verdict_table
-from benchlib.report.view import View
-from fakes import FakeBench, seal
+from fakes import FakeBench, speeds
 
-import benchlib
-from benchlib.report.page import Page
-from benchlib.study.experiment import shown as shown_study
+from benchlib.report.model import PageData, page_data
+from benchlib.stats.effects import compare
+from benchlib.study.frames import as_data
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder
 
-
-@pytest.fixture(scope="session")
-def trials():
-    random = np.random.default_rng(3)
-    rows = [
-        (
-            block,
-            level,
-            1400 * (1 + change / 100) * np.exp(random.normal(0, 0.02)),
-            19.0 * (4 * block + number),
-        )
-        for block in range(1, 6)
-        for number, (level, change) in enumerate({"defaults": 0, "control": 0, "tuned": 118}.items())
-    ]
-    return pd.DataFrame(rows, columns=["block", "level", "tps", "started_s"])
-
-
-@pytest.fixture(scope="session")
-def analysis(trials):
-    return benchlib.analyze(trials, baseline="defaults", controls=("control",))
-
-
-def shown(*things, tags=()):
-    data = [{"text/html": thing._repr_html_(), "text/plain": "PLAIN TWIN"} for thing in things]
-    outputs = [v4.new_output("display_data", data=part) for part in data]
-    return v4.new_code_cell("secret = 'source code'", outputs=outputs, metadata={"tags": list(tags)})
-
-
-def printed(name, text):
-    return v4.new_code_cell("print()", outputs=[v4.new_output("stream", name=name, text=text)])
+PARAMETERS = """
+factor: str = "template"  # its name
+question: str = "Is it faster?"  # one sentence
+study: str = ""  # its name
+profile: str = "quick"  # which
+profiles: dict = {"quick": {"blocks": 3}}  # by name
+workload: str = "tpcb-like"  # which
+levels: dict = {"defaults": {}, "tuned": {}}  # by name
+clients: int = 4  # sessions
+run: bool = True  # else it is shown
+"""
+SHOWN = """from benchlib.notebook import compare, open_study
+study = open_study()
+effects = compare(study.run(), **study.comparison)
+display(effects, study.limits(effects), study.setup)"""
+Trials = Callable[..., pd.DataFrame]
 
 
 @pytest.fixture(scope="session")
-def notebook(analysis, trials):
-    text = v4.new_markdown_cell
-    return v4.new_notebook(
-        cells=[
-            text("# Configuration\n\nDoes tuning help? See [the manual](https://www.postgresql.org/docs/)."),
-            text("## Levels\n\n| setting | tuned |\n|---|---|\n| shared_buffers | 6GB |\n\n```sh\nmake\n```"),
-            printed("stdout", "preflight \x1b[32mfine\x1b[0m & well\n"),
-            printed("stderr", "a warning for the log"),
-            text("hidden words", metadata={"tags": ["hide"]}),
-            text("## The effect\n\n#### Too deep\n\n## The effect"),
-            shown(forest(analysis), verdict_table(analysis, durability={"tuned": "the last commits"})),
-            shown(drift(trials.assign(error=None), "tps")),
-            shown(trials.head(2)),
-            text("![far away](https://example.org/a.png) <b>text</b>; it cost $5 and $6."),
+def trials_of() -> Trials:
+    """Makes quiet trials of five blocks: defaults, its control, and levels that are so many percent faster."""
+
+    def make(noise: float = 0.005, blocks: int = 5, **percent: float) -> pd.DataFrame:
+        random, levels = np.random.default_rng(1), {"defaults": 0.0, "control": 0.0, **percent}
+        rows = [
+            (block, level, 1000 * (1 + change / 100) * np.exp(random.normal(0, noise)))
+            for block in range(1, blocks + 1)
+            for level, change in levels.items()
         ]
-    )
+        return pd.DataFrame(rows, columns=["block", "level", "tps"])
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def page():
-    return Page(
-        title="Configuration: do the tuned settings help?",
-        headline="“tuned” is faster than “defaults” & sure.",
-        question="Defaults against a tuned set.",
-        verdicts=["faster", "equivalent"],
-        facts={"Study": "tuned-set", "Measured": "2026-10-21"},
-        limits="5 blocks of 30 s · no checkpoint within a trial",
-        card="configuration.png",
-        downloads={"configuration.ipynb": "Notebook with code", "trials.csv": "trials.csv"},
-    )
+def page_of(trials_of: Trials, study_of: Callable[..., Any]) -> Callable[..., PageData]:
+    """Makes the page of such trials; ``about`` are other fields of it."""
 
-
-@pytest.fixture
-def view_of(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[..., View]:
-    """The view of a study that ran on a fake bench at these speeds.
-
-    ``leaving`` gives the files that a trial leaves besides, as JSON by their names; ``about`` are further fields of the study.
-    """
-
-    def make(tps=None, *, blocks=3, leaving=None, about=None, failing=None, instruments=False, **study):
-        folder = folder_of(blocks, **study)
-        folder.write(folder.read().model_copy(update=about or {}))
-        bench = FakeBench(folder.read().plan, tmp_path, tps, failing=failing, instruments=instruments)
-        run_study(folder, bench.open)
-        for trial_id, measurement in folder.kept().items() if leaving else ():
-            for name, content in leaving(measurement.trial).items():
-                (folder.path / "trials" / trial_id / name).write_text(json.dumps(content))
-        seal(folder)
-        return View(shown_study(folder))
+    def make(answers: dict[str, str] | None = None, noise: float = 0.005, about: Any = None, **percent: float) -> PageData:  # fmt: skip
+        effects = compare(
+            trials_of(noise, **percent), baseline="defaults", controls=["control"], answers=answers or {}
+        )
+        return page_data(study_of(name="mine"), as_data(effects), None, None, name="mine").model_copy(
+            update=about or {}
+        )
 
     return make
 
 
 @pytest.fixture
-def keep(view_of: Callable[..., View]) -> Callable[..., StudyFolder]:
-    """Keeps a study of three blocks that ran on a fake bench."""
+def notebook_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes a notebook of these cells into a project of its own, in which the test then is."""
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path)
 
-    def make(name: str, notebook: str | None = "configuration", **changes: object) -> StudyFolder:
-        parameters = {"profile": "quick", "profiles": {}, "factor": "configuration", "clients": 8, "question": "?",
-                      "workload": "/home/me/mine.toml", "levels": {"tuned": {"storage": {"data": "/mnt/fast"}}}}  # fmt: skip
-        about = {"notebook": notebook, "title": "Configuration", "parameters": parameters}
-        random = np.random.default_rng(1)
-        speed = {"tuned": 2000.0}
-        view = view_of(
-            lambda trial: speed.get(trial.level, 1000.0) * float(np.exp(random.normal(0, 0.01))),
-            name=name,
-            about=about,
-            **changes,
+    def make(*sources: str, name: str = "template", parameters: str = PARAMETERS) -> Path:
+        cells = [
+            v4.new_markdown_cell("# Template\n\nProse of the notebook.", id="title"),
+            v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}, id="parameters"),
+        ]
+        cells += [v4.new_code_cell(source, id=f"c{number}") for number, source in enumerate(sources)]
+        path = tmp_path / "notebooks" / f"{name}.ipynb"
+        nbformat.write(v4.new_notebook(cells=cells, metadata={"language_info": {"name": "python"}}), path)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def kept(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[..., StudyFolder]:
+    """Keeps a study of quiet blocks whose level "tuned" has an effect in percent; ``about`` are other fields of the study."""
+
+    def make(
+        name: str = "mine", percent: float = 0.0, *, blocks: int = 4, day: int = 1, noise: float = 0.003, failing: Any = None,
+        instruments: bool = False, about: dict[str, Any] | None = None, level: str = "tuned", **changes: Any,
+    ) -> StudyFolder:  # fmt: skip
+        folder = folder_of(blocks, name=name, **changes)
+        told = {
+            "created": f"2026-01-{day:02d}T00:00:00+00:00",
+            "host": {"processors": 2, "memory_mib": 4096},
+        }
+        parameters = {
+            "factor": "template",
+            "question": "Is it faster?",
+            "study": name,
+            "clients": 4,
+            "workload": "tpcb-like",
+        }
+        fields = {"notebook": "template", "provenance": told, "parameters": parameters, **(about or {})}
+        folder.write(folder.read().model_copy(update=fields))
+        bench = FakeBench(
+            folder.read().plan,
+            tmp_path,
+            speeds(day, noise, **{level: percent}),
+            failing=failing,
+            instruments=instruments,
         )
-        return view.experiment.folder
+        run_study(folder, bench.open)
+        return folder
 
     return make

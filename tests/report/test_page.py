@@ -1,333 +1,170 @@
-"""The pages: self-contained, in order, readable by everybody and every browser, the same each time."""
+"""A page is the executed notebook: its cells in their order with the code folded, answers above; and nobody's text is obeyed on it."""
 
-import base64
-import copy
-import dataclasses
-import hashlib
 import re
 
-import nbformat.v4 as v4
-import pandas as pd
 import pytest
-from benchlib.report.figures.changes import forest
-from benchlib.report.figures.tables import html_table
 from bs4 import BeautifulSoup
+from report_parts import answer, code, displayed, notebook, printed, prose
 
-from benchlib.plan.planning import PANELS
-from benchlib.report.page import SITE, Page, render_page, render_prose
+from benchlib.report.display import ABOUT
+from benchlib.report.model import Limit
+from benchlib.report.page import cleaned, render_page, render_prose, shown_frames
 
-ENTRY = {
-    "name": "configuration",
-    "title": "Configuration",
-    "panel": "changes",
-    "headline": "Against “defaults”: the tuned set +118 %, faster.",
-    "question": "Does tuning help?",
-    "limits": "5 blocks of 30 s",
-    "short_limits": "5 blocks of 30 s",
-    "facts": {"Measured": "2026-10-21", "Machine": "2 cores", "Server": "PostgreSQL 18.4", "Load": "insert"},
-}
+EVIL = """</pre></style></title><script>zapped(1)</script>"' onmouseover=zapped(2) <svg onload=zapped(3)><style>@import '//evil.example'</style></svg>
+<img src=https://evil.example/a.png onerror=zapped(4)><a href="javascript:zapped(5)">a</a><iframe src=//evil.example></iframe>
+<object data=//evil.example></object><form action=//evil.example><input autofocus onfocus=zapped(6)></form><base href=//evil.example>
+{{ 7777 * 7777 }}{% raw %}\x1b]0;zapped\x07\u202e\x00<meta http-equiv=refresh content="0;//evil.example">"""
+MARKDOWN = f"{EVIL}\n\n[b](javascript:zapped(7)) ![c](https://evil.example/b.png) ![d](data:text/html,<script>)\n\n```\n{EVIL}\n```\n"
 
 
-def listing(**values):
-    """The index."""
-    empty = {
-        "entries": [],
-        "panels": PANELS,
-        "titles": {"Configuration": 2},
-        "figure": None,
-        "pages": set(),
-        "left_out": {},
-    }
-    return render_prose(Page(SITE, question="What helps?"), "listing.html.j2", **{**empty, **values})
+@pytest.fixture
+def page(page_of):
+    """Renders cells as the page of a small study."""
+
+    def render(*cells, about=None, downloads=None, **more):
+        data = page_of(tuned=10.0, about=about)
+        return render_page(
+            data, notebook(*cells), downloads or {}, "benchlib analyze mine.trials.csv", **more
+        )
+
+    return render
 
 
-@pytest.fixture(scope="module")
-def html(notebook, page):
-    return render_page(notebook, page)
-
-
-@pytest.fixture(scope="module")
-def index(analysis):
-    studies = [*[ENTRY] * 29, {**ENTRY, "panel": "costs"}]
-    return listing(entries=studies, figure=forest(analysis), pages={"summary"})
-
-
-@pytest.fixture(scope="module", params=["study", "index", "empty"])
-def each(request, html, index):
-    text = {"study": html, "index": index, "empty": listing()}[request.param]
-    return BeautifulSoup(text, "html.parser")
-
-
-@pytest.fixture(scope="module")
-def soup(html):
+def parsed(html):
     return BeautifulSoup(html, "html.parser")
 
 
-def test_nothing_is_requested(each):
-    for tag in each.find_all(True):
-        for name in ("src", "srcset", "data", "poster", "background", "action"):
-            assert str(tag.get(name, "data:")).startswith("data:"), tag
-        assert not re.search(r"url\((?!#|data:)|@import", str(tag.get("style", "")))
-    assert [link["href"][:5] for link in each.find_all("link")] == ["data:"]
-    for text in [*each.find_all("style"), *each.find_all("script")]:
-        assert not re.search(r"https?:|//\w|url\(|@import", text.get_text())
-    policy = each.find("meta", attrs={"http-equiv": "Content-Security-Policy"})["content"]
-    assert policy.startswith("default-src 'none'")
-
-
-def test_the_document_is_whole(each):
-    assert str(each).lstrip().startswith("<!DOCTYPE html>")
-    assert each.html["lang"] == "en"
-    assert each.find("meta", attrs={"name": "viewport"})["content"] == "width=device-width, initial-scale=1"
-    assert each.title.get_text()
-    assert len(each.find_all("main")) == len(each.find_all("h1")) == 1
-    assert each.find("a", class_="bl-skip")["href"] == f"#{each.main['id']}"
-    assert each.find("header")
-    assert each.find("footer")
-
-
-def test_ids_are_unique_and_anchors_lead_somewhere(each):
-    ids = [tag["id"] for tag in each.find_all(id=True)]
-    assert len(ids) == len(set(ids))
-    refs = re.findall(r'(?:url\(#|href="#)([^)"]+)', str(each))
-    assert set(refs) <= set(ids)
-
-
-def test_same_input_gives_the_same_bytes(notebook, page, html, index, analysis):
-    other = copy.deepcopy(notebook)
-    for number, cell in enumerate(other.cells):
-        cell["id"] = f"other{number}"
-    assert render_page(other, page) == html
-    assert notebook.cells[0].source.startswith("# Configuration"), "the notebook itself is left alone"
-
-
-def test_the_header_says_it_all(soup, page):
-    main = soup.main
-    assert main.h1.get_text() == page.title
-    assert [badge.get_text() for badge in main.find_all(class_="bl-badge")] == ["▲ faster", "■ equivalent"]
-    assert page.headline in main.find(class_="bl-headline").get_text()
-    assert page.limits in main.find(class_="bl-limits").get_text()
-    assert [dt.get_text() for dt in main.find_all("dt")] == ["Study", "Measured"]
-    assert "(tuned-set), measured 2026-10-21 with" in main.find(class_="bl-cite").get_text()
-    about = {tag["property"]: tag["content"] for tag in soup.find_all("meta", property=True)}
-    assert about["og:title"] == page.title
-    assert about["og:image"] == "configuration.png"
-    assert soup.find("meta", attrs={"name": "description"})["content"] == page.headline
-    assert [a["href"] for a in main.find(class_="bl-downloads").find_all("a")] == [
-        "configuration.ipynb",
-        "trials.csv",
+def test_the_answers_come_first_and_then_the_notebook_in_its_own_order(page):
+    about = {ABOUT: {"caption": "How to read it.", "alt": "It rises.", "csv": "a,b"}}
+    cells = [
+        prose("# Title\n\nFirst words."),
+        code("x = 1", printed("second words\n"), tags=("parameters",)),
+        prose("## Why\n\nThird words."),
+        code("df", displayed(html="<table><tr><th>fourth</th></tr></table>", text="PLAIN TWIN")),
+        code("secret()", printed("fifth"), tags=("injected-parameters",)),
+        code("plot()", displayed(svg="<svg>drawn</svg>", metadata=about)),
     ]
+    html = page(*cells)
+    text = parsed(html).find("main").get_text(" ")
+    places = [text.index(words) for words in ("Tuned was faster", "Answers", "What limits them", "First words", "second words", "Third words", "fourth", "How to read it", "Repeat it")]  # fmt: skip
+    assert places == sorted(places)
+    assert "PLAIN TWIN" not in text
+    assert "secret()" not in text, "what papermill adds is not shown"
+    folded = parsed(html).select("details.code")
+    assert [fold.find("summary").get_text() for fold in folded] == ["Parameters", "Code", "Code"]
+    assert not any(fold.has_attr("open") for fold in folded)
+    image = parsed(html).find("figure").find("img")
+    assert (image["alt"], image["src"].partition(",")[0]) == ("It rises.", "data:image/svg+xml;base64")
+    assert html == page(*cells), "the same each time"
 
 
-def test_a_published_page_names_its_address(notebook, page):
-    address = "https://example.org/configuration.html"
-    soup = BeautifulSoup(render_page(notebook, dataclasses.replace(page, address=address)), "html.parser")
-    assert soup.find("meta", property="og:url")["content"] == address
-    assert soup.footer.a["href"] == address
+def test_whatever_somebody_adds_is_shown_but_not_what_matplotlib_says_of_itself(page):
+    outputs = [
+        displayed(text="<Axes: xlabel='x'>"),
+        displayed(text="42 things"),
+        displayed(png="iVBORw0KGgo="),
+        printed("a warning for the log", "stderr"),
+        printed("\x1b[32mgreen\x1b[0m words"),
+        displayed(html="<p>theirs</p>"),
+    ]
+    main = parsed(page(code("theirs", *outputs))).find("main")
+    text = main.get_text(" ")
+    assert all(words in text for words in ("42 things", "green words", "theirs"))
+    assert "Axes" not in text
+    assert "for the log" not in text
+    assert "\x1b" not in text
+    assert main.find("figure").find("img")["src"].startswith("data:image/png;base64,iVBOR")
 
 
-@pytest.mark.parametrize(("rows", "folded"), [(20, False), (21, True)])
-def test_long_tables_are_folded_and_say_how_long_they_are(page, rows, folded):
-    table = html_table(pd.DataFrame({"level": range(rows), "tps": range(rows)}), "Every level")
-    output = v4.new_output("display_data", {"text/html": table._repr_html_()})
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=[output])])
-    fold = BeautifulSoup(render_page(notebook, page), "html.parser").find("details", class_="bl-long")
-    assert (fold is not None) == folded
-    if fold:
-        assert fold.summary.get_text() == "Every level (21 rows)"
-        assert fold.find(class_="bl-scroll").table
-
-
-def test_contents_are_listed_for_wide_and_for_small_screens(soup):
-    for place in (soup.find("nav", class_="bl-side"), soup.find("details", class_="bl-fold")):
-        words = [a.get_text() for a in place.find_all("a")]
-        assert words == ["Levels", "The effect", "The effect"]
-        assert len({a["href"] for a in place.find_all("a")}) == 3
-
-
-def test_only_results_are_shown(html):
-    for absent in (
-        "source code",
-        "a warning for the log",
-        "hidden words",
-        "PLAIN TWIN",
-        "\x1b",
-        "mathjax",
-        "MathJax",
-        "jp-",
-        "cell-id",
-    ):
-        assert absent not in html, absent
-    assert "preflight fine &amp; well" in html
-    assert "&lt;b&gt;text&lt;/b&gt;" in html, "HTML in prose is text"
-    assert "$5 and $6" in html
-
-
-def test_what_would_load_becomes_a_link_or_goes(soup):
-    assert soup.main.find("a", href="https://example.org/a.png").get_text() == "far away"
-    for name in ("script", "iframe", "style", "link", "img"):
-        assert soup.main.find(name) is None
-
-
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "<svg onload=alert(1)><a xlink:href='javascript:alert(1)'><text>x</text></a></svg>",
-    "<svg><style><img src=x onerror=alert(1)></style><use href='https://example.org/#a'/></svg>",
-    "<svg><image href='https://example.org/a.png'/><image href='data:image/svg+xml,<svg/>'/></svg>",
-    "<svg><foreignObject><iframe srcdoc='<script>1</script>'></iframe></foreignObject><animate onbegin=alert(1) /></svg>",
-    "<p><noscript><p title='</noscript><img src=x onerror=alert(1)>'></noscript></p>",
-    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=x onerror=alert(1)&gt;'>",
-    "<div style='background:u\\72l(https://example.org)' ONCLICK=alert(1) class=x>x</div>",
-    "<div style='background:image-set(\"https://example.org\" 1x);position:fixed'>x</div>",
-    "<a href='java\tscript:alert(1)'>x</a><a href='//example.org'>x</a><a href='\\\\example.org'>x</a>",
-    "<a href='data:text/html,<script>alert(1)</script>' target=_blank ping=https://example.org>x</a>",
-    "<form action=https://example.org><button formaction='javascript:alert(1)'>x</button></form>",
-    "<meta http-equiv=refresh content='0;url=https://example.org'><base href=https://example.org>",
-    "<textarea><!--</textarea><img src=x onerror=alert(1)>--></textarea><!--><img src=x onerror=alert(1)>-->",
-    "<![CDATA[><img src=x onerror=alert(1)>]]><?xml-stylesheet href='https://example.org'?>",
-    "<template><img src=x onerror=alert(1)></template><object data=https://example.org></object>",
-    "<video autoplay onplay=alert(1) src=https://example.org></video><audio src=x onerror=alert(1)>",
-    "<table background=https://example.org><tr><td>kept</table><xmp><img src=x onerror=alert(1)></xmp>",
+ABOUT_FIGURE = {ABOUT: dict.fromkeys(("title", "caption", "alt", "csv"), EVIL)}
+HOSTILE_CELLS = [
+    prose(MARKDOWN),
+    prose(f"## {EVIL}"),
+    code(EVIL, printed(EVIL), displayed(html=EVIL), displayed(text=EVIL)),
+    code(
+        "x",
+        displayed(
+            svg=f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>",
+            metadata={ABOUT: {"title": EVIL, "caption": EVIL, "alt": EVIL, "csv": EVIL}},
+        ),
+    ),  # fmt: skip
+    code("x", displayed(png=f'" onerror=zapped(8) "{EVIL}')),
 ]
+ABOUT_EVIL = {
+    "title": EVIL, "question": EVIL, "notebook": EVIL, "baseline": EVIL, "metric_title": EVIL, "unit": EVIL, "complete": EVIL,
+    "setup": {EVIL: EVIL}, "left_out": {EVIL: EVIL}, "limits": (Limit(code=EVIL, level=EVIL, value=EVIL, text=EVIL),),
+    "comparisons": (answer("faster", level=EVIL, against=EVIL, limit=EVIL), answer(EVIL, answer=EVIL)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("html", HOSTILE)
-def test_of_an_outputs_html_nothing_runs_loads_or_leads_out(page, html):
-    outputs = [v4.new_output("display_data", {kind: html}) for kind in ("text/html", "image/svg+xml")]
-    outputs.append(v4.new_output("display_data", {"text/markdown": html, "text/plain": html}))
-    cells = [v4.new_code_cell(outputs=outputs), v4.new_markdown_cell(html)]
-    main = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser").main
-    live = {
-        "script",
-        "style",
-        "iframe",
-        "img",
-        "form",
-        "button",
-        "base",
-        "meta",
-        "object",
-        "template",
-        "animate",
-    }
-    assert not live & {tag.name for tag in main.find_all(True)}
-    for cell in main.select(".bl-output"):
-        for tag in cell.find_all(True):
-            assert not re.search(
-                r"(?i)\bon\w+|example|alert|script", " ".join(map(str, [*tag.attrs, *tag.attrs.values()]))
-            )
+def test_nobody_s_text_is_obeyed_wherever_it_stands(page):
+    html = page(*HOSTILE_CELLS, about=ABOUT_EVIL, downloads={f"x{EVIL}": EVIL})
+    tree = parsed(html)
+    assert len(tree.find_all("script")) == 1
+    assert "zapped" not in tree.find("script").get_text()
+    assert not tree.find_all(["iframe", "object", "form", "input", "base", "embed"])
+    assert [meta.get("http-equiv") for meta in tree.find_all("meta") if meta.get("http-equiv")] == ["Content-Security-Policy"]  # fmt: skip
+    for tag in tree.find_all(True):
+        assert not [name for name in tag.attrs if name.startswith("on")], tag
+        for name in ("src", "href", "action", "style", "srcset"):
+            address = str(tag.get(name, ""))
+            assert not re.match(r"(?i)\s*(javascript|vbscript|data:text)", address), tag
+            assert name not in ("src", "srcset") or not address or address.startswith("data:image/"), tag
+    assert "59481729" not in html.replace(",", "")
+    assert not re.search("[\x00\x07\x1b\u202e]", html)
+    assert len(tree.find_all("main")) == len(tree.find_all("title")) == 1
 
 
-def test_the_policy_lets_the_pages_own_script_run_and_no_other(each):
-    (script,) = each.find_all("script")
-    digest = base64.b64encode(hashlib.sha256(script.get_text().encode()).digest()).decode()
-    policy = each.find("meta", attrs={"http-equiv": "Content-Security-Policy"})["content"]
-    assert f"script-src 'sha256-{digest}';" in policy
+def test_a_page_may_run_its_own_script_alone_and_load_nothing(page):
+    policy = parsed(page()).find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", rules["script-src"])
+    assert {rules[name] for name in ("base-uri", "form-action")} == {"'none'"}
 
 
-def test_tables_scroll_by_keyboard_and_have_headers(soup):
-    tables = soup.main.find_all("table")
-    assert len(tables) == 3
-    for table in tables[:2]:  # the last is pandas' own
-        region = table.find_parent(class_="bl-scroll")
-        assert (region["role"], region["tabindex"]) == ("region", "0")
-        assert region["aria-label"]
-        assert all(th.get_text(strip=True) for th in table.find_all("th"))
-        assert {th["scope"] for th in table.find_all("th")} <= {"col", "row"}
-    assert all(pre["tabindex"] == "0" for pre in soup.find_all("pre"))
+@pytest.mark.parametrize(
+    ("html", "left"),
+    [
+        ("<b>bold</b><script>x</script>", "<b>bold</b>"),
+        ("<p style='position:fixed' class=a id=main onclick=x>t</p>", "<p>t</p>"),
+        ("<table><tr><th>a</th><td colspan=2>b</td></tr></table>", '<td colspan="2">b</td>'),
+        ("<style>body{display:none}</style>x", "x"),
+        ("<svg><script>x</script></svg>", ""),
+    ],
+)
+def test_html_of_an_output_keeps_its_tables_and_loses_what_acts(html, left):
+    assert left in cleaned(html)
+    assert not re.search("script|style|onclick|class=a|id=", cleaned(html))
 
 
-def test_the_notebooks_own_title_goes_and_others_are_sections(page):
-    notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# One\n\n## Part\n\n# Two")])
-    soup = BeautifulSoup(render_page(notebook, page), "html.parser")
-    found = [(tag.name, tag.get_text()) for tag in soup.main.find_all(re.compile("^h[1-6]$"))][1:]
-    assert found == [("h2", "Part"), ("h2", "Two")]
+def test_headings_are_the_contents_and_each_anchor_is_there_once(page):
+    tree = parsed(page(prose("# Title\n\n## The effect\n\n### Below"), prose("## The effect")))
+    anchors = [tag["id"] for tag in tree.find_all(id=True)]
+    assert len(anchors) == len({*anchors})
+    links = [a["href"].removeprefix("#") for a in tree.select("nav.toc a")]
+    assert {*links} <= {*anchors}
+    assert [link for link in links if "effect" in link] == ["The-effect", "The-effect-2"]
+    assert len(tree.find_all("h1")) == 1
+    assert parsed(render_prose("Method", "## One\n\nwords")).find("h1").get_text() == "Method"
 
 
-def words_of(cells, page):
-    main = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser").main
-    return [part.get_text(strip=True) for part in main.select(".bl-prose, .bl-text")]
+def test_where_the_site_is_published_links_lead_there(page):
+    tree = parsed(
+        page(downloads={"mine.trials.csv": "trials"}, address="https://example.org/bench/mine.html")
+    )
+    (link,) = [a["href"] for a in tree.find_all("a") if a.get_text() == "trials"]
+    assert link == "https://example.org/bench/mine.trials.csv"
 
 
-def test_prose_whose_code_shows_nothing_goes_with_it(page):
-    shows = v4.new_output("display_data", {"text/plain": "- output"})
-    absent = v4.new_output("display_data", {"text/html": '<p class="bl-absent">- never kept</p>'})
-
-    def code(*outputs, **metadata):
-        return v4.new_code_cell("-", outputs=[*outputs], metadata=metadata)
-
-    prose = v4.new_markdown_cell
-    cells = [
-        prose("## -A"), code(), code(absent),
-        prose("## -B"), code(), prose("-b"), code(shows),
-        prose("## -C"), prose("-c alone"), code(tags=["parameters"]),
-        prose("## -D"), code(), prose("-d"),
-    ]  # fmt: skip
-    assert words_of(cells, page) == ["-B", "-b", "- output", "-C", "-c alone", "-d"]
-
-
-def test_a_section_is_folded_from_its_heading_to_the_next(page):
-    output = v4.new_output("display_data", {"text/plain": "inside"})
-    cells = [
-        v4.new_markdown_cell("## Details\n\nsome", metadata={"tags": ["folded"]}),
-        v4.new_code_cell(outputs=[output]),
-        v4.new_markdown_cell("### Part"),
-        v4.new_markdown_cell("## Open"),
-    ]
-    soup = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser")
-    fold = soup.main.find("details", class_="bl-part")
-    assert fold.summary.h2.get_text() == "Details"
-    assert "some" in fold.get_text()
-    assert "inside" in fold.get_text()
-    assert fold.h3.get_text() == "Part"
-    assert "Open" not in fold.get_text()
-    assert [a.get_text() for a in soup.find("nav", class_="bl-side").find_all("a")] == ["Open", "Details"]
-
-
-def test_figures_and_tables_are_numbered_in_their_order_and_each_shown_once(page, analysis):
-    def shown(*things):
-        return v4.new_code_cell(
-            outputs=[v4.new_output("display_data", {"text/html": t._repr_html_()}) for t in things]
+def test_the_data_of_a_page_are_those_of_the_whole_frame_though_a_part_is_shown_later():
+    def frame(kind, *rows):
+        return code(
+            "x", displayed(data={"kind": kind, "rows": [{"level": row} for row in rows], "attrs": {}})
         )
 
-    table = html_table(pd.DataFrame({"level": ["a"]}), "Every level")
-    second, same = (
-        dataclasses.replace(forest(analysis), name="drift"),
-        dataclasses.replace(forest(analysis), caption="another"),
-    )
-    cells = [shown(forest(analysis), table, second, same, forest(analysis))]
-    main = BeautifulSoup(render_page(v4.new_notebook(cells=cells), page), "html.parser").main
-    numbered = [
-        (figure.find(class_="bl-number-of").get_text(), figure["id"]) for figure in main.find_all("figure")
-    ]
-    assert numbered == [
-        ("Figure 1.", "figure-1"),
-        ("Figure 2.", "figure-2"),
-        ("Figure 3.", "figure-3"),
-    ]
-    assert main.caption.get_text() == "Table 1. Every level"
-    assert main.find(id="table-1").find("table")
-
-
-def test_index_lists_every_study(index):
-    soup = BeautifulSoup(index, "html.parser")
-    assert [h2.get_text() for h2 in soup.find_all("h2")] == [
-        "Changes you can make",
-        "Costs you accept",
-        "Read on",
-    ]
-    lists = soup.find_all(class_="bl-studies")
-    assert [len(each.find_all("li", recursive=False)) for each in lists] == [29, 1]
-    studies = lists[0].find_all("li")
-    words = studies[0].get_text(" ", strip=True)
-    for part in (
-        "Configuration",
-        "Does tuning help?",
-        "the tuned set +118\u00a0%",
-        "5 blocks of 30 s · 2026-10-21",
-    ):
-        assert part in words
-    assert studies[0].h3.a["href"] == "configuration.html"
-    assert studies[0].h3.get_text() == "Configuration (configuration)", "another study has the title too"
-    assert [a["href"] for a in soup.select(".bl-more a")] == ["summary.html", "methodology.html"]
-    assert len(soup.find_all("figure")) == 1
+    whole = notebook(frame("effects", "a", "b"), frame("limits", "x"), frame("effects", "b"))
+    frames = shown_frames(whole)
+    assert [row["level"] for row in frames["effects"]["rows"]] == ["a", "b"]
+    assert len(frames["limits"]["rows"]) == 1

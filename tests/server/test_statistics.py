@@ -1,13 +1,13 @@
 """What real servers of several versions tell of a trial: counters, plans, and what a flush takes."""
 
 import pytest
-from benchlib.report.sections.query_plans import differences, outline, plan_text
 
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
 from benchlib.server.counters import server_counts
+from benchlib.study.plans import differences, outline, plan_text
 
 pytestmark = pytest.mark.pg
 

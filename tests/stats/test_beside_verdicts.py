@@ -1,15 +1,11 @@
-"""What is shown beside verdicts: other methods, assumptions, correlations, leads, and how many blocks it takes."""
+"""What is shown beside verdicts: correlations, leads, and how many blocks it takes."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from benchlib.stats.assumptions import assumptions_seen
-from benchlib.stats.pilot import size_study
-from benchlib.stats.sensitivity import sensitivity
-from scipy.stats import nct, spearmanr, t, wilcoxon
+from scipy.stats import nct, spearmanr, t
 
 import benchlib
-from benchlib.errors import InputError
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.descriptive import geometric_mean, within_trials
 from benchlib.stats.dunnett import complete_loadings
@@ -20,49 +16,12 @@ from benchlib.stats.strata import exploratory
 LEVELS = ["base", "control", "x"]
 
 
-@pytest.mark.parametrize(("blocks", "methods"), [(5, 0), (6, 2), (9, 2), (10, 4)])
-def test_other_methods_are_shown_from_six_blocks_on_and_by_ranks_it_is_wilcoxon_s_p(
-    make_trials, blocks, methods
-):
-    trials = make_trials(LEVELS, blocks=blocks, effects={"x": 0.1})
-    analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
-    frame = sensitivity(analysis).query("level == 'x'").set_index("method")
-    assert len(frame) == methods
-    if methods:
-        logs = np.log1p(analysis.differences.query("level == 'x'")["percent"] / 100)
-        assert frame["p_value"]["signed ranks"] == pytest.approx(wilcoxon(logs).pvalue)
-
-
 def test_blocks_that_share_clusters_are_no_replicates(make_trials):
     trials = make_trials(LEVELS, blocks=12, sd=0.001)
     trials["period"] = (trials["block"] - 1) // 3
     trials["tps"] *= np.exp(0.05 * np.sin(7 * trials["period"] + trials["level"].map(LEVELS.index)))
     analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
     assert analysis.of_periods
-    assert sensitivity(analysis).empty
-
-
-def seen(blocks=12, *, luck=0.0, noisy=1.0):
-    """The assumptions of a study with two blocks a period, whose last level strays ``noisy`` times as much as the others."""
-    rng, levels = np.random.default_rng(1), ["base", "control", "x", "y"]
-    trials = pd.DataFrame({"block": np.repeat(range(blocks), 4), "level": levels * blocks})
-    trials = trials.assign(
-        period=trials["block"] // 2, position=rng.random((blocks, 4)).argsort(axis=1).ravel()
-    )
-    clusters = np.repeat(rng.normal(0, luck, (-(-blocks // 2), 4)), 2, axis=0)[:blocks].ravel()
-    noise = rng.normal(0, 0.02, len(trials)) * np.where(trials["level"] == "y", noisy, 1)
-    return assumptions_seen(
-        trials.assign(tps=1000 * np.exp(noise + clusters)), "tps", dict.fromkeys(levels, "all")
-    )
-
-
-def test_luck_and_a_noisy_level_are_seen_where_they_are():
-    tidy, lucky = seen(), seen(luck=0.04)
-    assert tidy["noise"] == pytest.approx(0.02, rel=0.3)
-    assert (tidy["luck"], lucky["luck"]) == (pytest.approx(0, abs=0.7), pytest.approx(2, rel=0.4))
-    assert min(tidy[p] for p in ("noisiest_p", "luck_p", "position_p", "lag_p")) > 0.01
-    assert max(lucky["luck_p"], seen(noisy=10)["noisiest_p"]) < 0.01
-    assert all(np.isnan(value) for value in seen(2).values()), "too few blocks tell nothing"
 
 
 def test_inside_one_trial_it_is_spearman_s_rank_correlation_and_too_few_seconds_tell_nothing():
@@ -101,18 +60,6 @@ def test_leads_are_every_level_by_every_metric_that_can_be_compared(make_trials)
     pd.testing.assert_frame_equal(
         frame[columns], pd.concat(tables, ignore_index=True)[columns], check_dtype=False
     )
-
-
-def test_a_noisier_pilot_takes_more_blocks_and_one_too_short_is_refused():
-    def sized(between, trials=10, seconds=60):
-        rng = np.random.default_rng(1)
-        noise = np.exp(rng.normal(0, between, (trials, 1))) * (1 + rng.normal(0, 0.08, (trials, seconds)))
-        return size_study(1000 * noise, levels=3, overhead_s=5)
-
-    assert sized(0.02).blocks[1] < sized(0.06).blocks[1]
-    assert size_study([[100.0] * 20] * 3, levels=2, overhead_s=5).blocks == (3, 3)
-    with pytest.raises(InputError):
-        sized(0.02, trials=2)
 
 
 def test_a_detectable_effect_is_where_power_is_reached():

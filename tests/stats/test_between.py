@@ -1,6 +1,5 @@
 """Two studies of the same comparisons, of which the truth is known; change points come from another package, which may not be there."""
 
-import dataclasses
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -8,23 +7,39 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-import benchlib
-from benchlib.stats.between import ENDS, between, change_points
-from benchlib.stats.strata import analyze_strata
+from benchlib.stats.between import ENDS, change_points
+from benchlib.stats.between import between as held_against
+from benchlib.stats.effects import compare
+
+
+def between(one, other):
+    return held_against(one, other, alpha=0.05, margin=0.03)
 
 
 @pytest.fixture
-def study(make_trials):
-    def make(seed, levels=("defaults", "control", "tuned"), controls=("control",), **more):
-        trials = make_trials(levels, seed=seed, **{"blocks": 6, "sd": 0.02, **more})
-        return benchlib.analyze(trials, baseline="defaults", controls=controls)
+def trials_of(make_trials):
+    def make(seed, levels=("defaults", "control", "tuned"), **more):
+        return make_trials(levels, seed=seed, **{"blocks": 6, "sd": 0.02, **more})
 
     return make
 
 
-def test_of_two_levels_it_is_welch_s_test_of_the_differences_inside_blocks(study):
-    one, other = (study(seed, ("defaults", "tuned"), (), blocks=blocks) for seed, blocks in ((1, 5), (2, 9)))
-    logs = [np.log1p(each.differences["percent"] / 100) for each in (one, other)]
+@pytest.fixture
+def study(trials_of):
+    """The effects that a study found, its controls aside."""
+
+    def make(seed, levels=("defaults", "control", "tuned"), **more):
+        effects = compare(trials_of(seed, levels, **more), baseline="defaults", controls=["control"])
+        return effects[effects["level"] != "control"]
+
+    return make
+
+
+def test_of_two_levels_it_is_welch_s_test_of_the_differences_inside_blocks(trials_of):
+    trials = [trials_of(seed, ("defaults", "tuned"), blocks=blocks) for seed, blocks in ((1, 5), (2, 9))]
+    one, other = (compare(each, baseline="defaults") for each in trials)
+    wide = [np.log(each.pivot(index="block", columns="level", values="tps")) for each in trials]
+    logs = [each["tuned"] - each["defaults"] for each in wide]
     expected = ttest_ind(logs[1], logs[0], equal_var=False)
     (row,) = between(one, other).to_dict("records")
     assert row["p_value"] == pytest.approx(expected.pvalue)
@@ -32,7 +47,7 @@ def test_of_two_levels_it_is_welch_s_test_of_the_differences_inside_blocks(study
     assert [row[name] for name in ("percent_change", "ci_low", "ci_high")] == pytest.approx(
         100 * np.expm1(ends)
     )
-    assert row["percent_change_first"] == pytest.approx(one.table["percent_change"].iloc[-1])
+    assert row["percent_change_first"] == pytest.approx(one["percent_change"].iloc[-1])
 
 
 def test_the_other_way_round_it_is_the_opposite(study):
@@ -49,10 +64,7 @@ def test_the_other_way_round_it_is_the_opposite(study):
 
 def test_the_words(study):
     one, far = study(1, sd=0.002), study(2, sd=0.002, effects={"tuned": 0.2})
-    still, invalid = (
-        study(1, sd=0.0, mood=0.0),
-        dataclasses.replace(one, table=one.table.assign(verdict="invalid")),
-    )
+    still, invalid = study(1, sd=0.0, mood=0.0), one.assign(verdict="invalid")
     pairs = [(one, far), (one, study(5, sd=0.002)), (one, study(4, sd=0.2)), (invalid, far), (still, still)]
     words = [word for pair in pairs for word in between(*pair)["verdict"]]
     assert words == ["differs", "same within ±3 %", *["cannot tell"] * 3]
@@ -74,9 +86,11 @@ def test_effects_that_are_the_same_differ_in_one_pair_of_twenty_at_most(study):
 
 def test_a_study_of_several_workloads_keeps_the_errors_of_all(make_trials):
     levels = ["defaults", "control", "a", "other defaults", "b"]
-    strata = dict.fromkeys(levels[:3], "one") | dict.fromkeys(levels[3:], "two")
+    part = dict.fromkeys(levels[:3], "one") | dict.fromkeys(levels[3:], "two")
+    trials = [make_trials(levels, seed=seed) for seed in (1, 2)]
     how = {"baseline": "defaults", "controls": ["control"], "against": {"b": "other defaults"}}
-    rows = between(*(analyze_strata(make_trials(levels, seed=seed), strata, **how) for seed in (1, 2)))
+    effects = (compare(each.assign(part=each["level"].map(part)), **how) for each in trials)
+    rows = between(*(each[each["level"] != "control"] for each in effects))
     assert rows[["level", "against"]].to_numpy().tolist() == [["a", "defaults"], ["b", "other defaults"]]
     assert rows["p_value"].between(0, 1).all()
 

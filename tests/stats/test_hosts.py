@@ -60,7 +60,7 @@ def test_a_claim_about_these_hosts_alone_is_made_where_it_is_asked_for(spread):
     assert row.percent_change == pytest.approx(100 * np.expm1(change.mean()), rel=1e-9)
     assert row.p_value == pytest.approx(2 * t.sf(abs(change.mean()) / error, df), rel=1e-9)
     assert row.ci_high == pytest.approx(100 * np.expm1(change.mean() + t.isf(0.025, df) * error), rel=1e-9)
-    assert "these hosts only" in told(trials, "hosts", fixed_hosts=True)[0].message
+    assert "these hosts only" in told(trials, "hosts", fixed_hosts=True)[0].value
     assert row.verdict != BY_HOST
 
 
@@ -74,18 +74,18 @@ def test_enough_hosts_stand_for_others_and_give_the_answer_of_a_mixed_model(spre
     ends = 100 * np.expm1([means.mean(), *test.confidence_interval(0.95)])
     assert [row.percent_change, row.ci_low, row.ci_high] == pytest.approx(ends, rel=1e-9)
     assert row.n == 3 * ENOUGH
-    assert "hosts such as these" in told(trials, "hosts")[0].message
+    assert "hosts such as these" in told(trials, "hosts")[0].value
 
 
 def test_a_block_for_each_of_three_hosts_is_judged_over_hosts(spread):
     trials = spread(LEVELS, 3, blocks=3, effects={"x": 0.2})
     pd.testing.assert_frame_equal(rows(trials), rows(trials.drop(columns="host")))
-    assert "cannot be seen" in told(trials, "hosts")[0].message
+    assert "cannot be seen" in told(trials, "hosts")[0].value
 
 
 def test_effects_that_differ_from_host_to_host_are_told(spread):
     trials = spread(LEVELS, 3, effects={"x": 0.1}, sd=0.01)
-    assert "no effect is seen to differ" in told(trials, "hosts")[0].message
+    assert "no effect is seen to differ" in told(trials, "hosts")[0].value
     assert rows(trials)["verdict"]["x"] == "faster", "where hosts do not differ their blocks count"
     trials.loc[(trials["level"] == "x") & (trials["host"] == "db2"), "tps"] *= 0.8
     (concern,) = told(trials, "host_by_level")
@@ -94,9 +94,7 @@ def test_effects_that_differ_from_host_to_host_are_told(spread):
     ]
     p = holm([f_oneway(*parts).pvalue for parts in groups])
     assert (concern.level, concern.grave) == ("x", False)
-    assert all(
-        words in concern.message for words in (f"(p = {p[0]:.2g})", "% on db1", "% on db2", "% on db3")
-    )
+    assert all(words in concern.value for words in (f"(p = {p[0]:.2g})", "% on db1", "% on db2", "% on db3"))
     verdicts = rows(trials)["verdict"]
     assert (verdicts["x"], verdicts["y"] == BY_HOST) == (BY_HOST, False)
 

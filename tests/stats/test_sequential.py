@@ -43,7 +43,7 @@ def test_what_stops_early_says_so_by_the_study_s_margin_though_a_block_has_faile
     for margin in (0.001, 0.5):
         analysis, why = decide(trials, plan_looks(3, 1), margin=margin, **how)
         assert why == "settled at 5 blocks"
-        told += [w.message for w in analysis.warnings if w.code == "stopped_early"]
+        told += [w.value for w in analysis.warnings if w.code == "stopped_early"]
     first, second = told
     assert first != second
-    assert first.startswith("the study stopped after 5 of 9 blocks")
+    assert first.startswith("5 of 9 blocks")

@@ -96,8 +96,8 @@ def test_the_lean_of_an_early_stop_is_that_of_such_studies():
         trials = pd.DataFrame({"block": np.repeat(range(5), 3), "level": ["a", "b", "x"] * 5})
         trials["tps"] = np.exp(study).ravel()
         analysis, _ = decide(trials, plan, baseline="a", controls=["b"])
-        (message,) = (w.message for w in analysis.warnings if w.code == "stopped_early")
-        told.append(re.findall(r"'x' by ([+-][\d.]+) points", message))
+        (value,) = (w.value for w in analysis.warnings if w.code == "stopped_early")
+        told.append(re.findall(r"“x” ([+-][\d.]+) points", value))
     lean = 100 * np.expm1(second.estimate[stopped]).mean() - 5
     assert lean > 0.4
     assert np.mean([float(points[0]) if points else 0.0 for points in told]) == pytest.approx(lean, abs=0.4)

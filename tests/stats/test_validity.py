@@ -26,7 +26,7 @@ def test_an_outlier_is_shown_and_kept(make_trials):
     analysis = benchlib.analyze(trials, baseline="base")
     assert analysis.table.n.tolist() == [8, 8, 8]
     (outlier,) = (w for w in analysis.warnings if w.code == "outlier")
-    assert ("block 2, 'x'" in outlier.message, outlier.grave) == (True, False)
+    assert ("block 2, 'x'" in outlier.value, outlier.grave) == (True, False)
 
 
 def test_sound_trials_raise_no_alarm(make_trials):
@@ -66,7 +66,7 @@ def test_a_start_or_end_that_differs_is_found_and_grave_where_it_moves_the_mean(
         trials = readings(np.random.default_rng(4), burst=0.6)
         (concern,) = unsteady({name: [trial[::way] for trial in of] for name, of in trials.items()}, margin)
         assert (concern.code, concern.level, concern.grave) == ("no_steady_state", "0", grave)
-        assert f"without the {end} quarter" in concern.message
+        assert f"without the {end} quarter" in concern.value
 
 
 def test_steady_trials_of_correlated_readings_raise_no_alarm():
@@ -86,7 +86,7 @@ def test_trials_of_whole_cycles_of_checkpoints_are_held_against_each_other_by_cy
     rising = {"x": [trial * np.linspace(1, 2, 9 * cycles) for trial in steady["x"]]}
     (concern,) = unsteady(rising, 0.03, {"x": cycles})
     assert concern.grave
-    assert f" {left_out} of checkpoints of each trial" in concern.message
+    assert f" {left_out} of checkpoints of each trial" in concern.value
     assert told(unsteady(rising, 0.03, {"x": 1})) == [("too_short", False)]
 
 
@@ -104,7 +104,7 @@ def test_a_transaction_that_outlasts_a_quarter_is_no_change_of_speed():
 def test_trials_that_are_too_short_say_so(poor):
     (concern,) = unsteady({"x": poor, "y": [[5.0] * 8] * 3}, 0.03)
     assert told([concern]) == [("too_short", False)]
-    assert "'x' (" in concern.message
+    assert concern.level == "x"
 
 
 def test_failed_and_retried_transactions():
@@ -138,7 +138,7 @@ def test_skipped_transactions_are_counted():
     assert validity.skipped("t", 100, 0) is None
     concern = validity.skipped("t", 990, 10)
     assert not concern.grave
-    assert concern.message.startswith("10 of 1000 transactions of 't' were skipped (1 %)")
+    assert concern.value == "10 of 1000 (1 %)"
 
 
 def test_a_busy_client_is_the_bottleneck():
@@ -147,11 +147,9 @@ def test_a_busy_client_is_the_bottleneck():
     assert client_bound("x", [0.3, 0.99, 0.4]) is client_bound("x", [NAN]) is None
 
 
-def test_a_level_that_uses_up_the_processors_is_at_a_ceiling(make_trials):
+def test_a_level_that_uses_up_the_processors_is_at_a_ceiling():
     concerns = validity.ceilings({"base": [0.75, 0.7], "x": [0.99, 0.98, NAN], "y": [NAN]})
     assert [(c.code, c.level, c.grave) for c in concerns] == [("ceiling", "x", False)]
-    trials = make_trials(["base", "x"], effects={"x": 0.3})
-    assert "processors used up" in benchlib.analyze(trials, baseline="base", concerns=concerns).headline()
     assert [c.level for c in validity.ceilings({"base": [0.99], "x": [0.96]})] == [None]
 
 

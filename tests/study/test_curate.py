@@ -7,8 +7,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from benchlib.study.trim import trim
 from kept import contents, ran, refused
+from trim import trim
 
 from benchlib.errors import HostBusyError
 from benchlib.study import curate

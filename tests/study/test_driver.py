@@ -15,6 +15,7 @@ from benchlib.plan.fleet import Fleet
 from benchlib.study import driver
 from benchlib.study.calls import UnwantedError
 from benchlib.study.driver import MOST_ATTEMPTS, run_on_fleet
+from benchlib.study.loop import set_failed_aside
 from benchlib.study.store import StudyFolder
 
 KILLED = UnwantedError("killed")
@@ -77,8 +78,8 @@ def run(tmp_path, monkeypatch):
     for name in ("_PAUSE_S", "_LOOK_S"):
         monkeypatch.setattr(driver, name, 0)
 
-    def make(folder, hosts, ends=None, failing=None, **options):
-        bench, lines = FakeBench(folder.read().plan, tmp_path, failing=failing), list[str]()
+    def make(folder, hosts, ends=None, failing=None, unready=None, **options):
+        bench, lines = FakeBench(folder.read().plan, tmp_path, failing=failing, unready=unready), list[str]()
         with ending(ends):
             run_on_fleet(folder, hosts, **{"tell": lines.append, "open_bench": bench.open, **options})
             assert "enough" in options or list(folder.kept()) == ids(folder)
@@ -148,6 +149,19 @@ def test_what_cannot_go_on_ends_the_run_in_words(folder_of, run, hosts, failing,
     folder = folder_of(1)
     run(folder, hosts, ends=(StudyError, message), failing=dict.fromkeys(failing, "no space"))
     assert len(spoilt(folder)) == (MOST_ATTEMPTS if hosts.script else 0)
+
+
+def test_a_level_that_cannot_run_on_a_host_ends_the_study_until_that_is_mended(folder_of, run):
+    folder, hosts, ends = folder_of(4), FakeHosts("a", "b"), (StudyError, ".*“tuned” .*no such library")
+    run(folder, hosts, ends=(StudyError, "a: .*no such library"), unready={"tuned": "no such library"})
+    assert len(folder.kept()) == 6, "the first block of each host"
+    run(folder, hosts, ends=ends)
+    assert len(hosts.calls) <= 2
+    set_failed_aside(folder)
+    run(folder, hosts)
+    hosts, gone = FakeHosts("a", script={1: (4, KILLED)}), dict[str, str]()
+    hosts.before = lambda call: gone.update({"tuned": "did not start"} if call > 1 else {})
+    run(folder_of(4, name="unlucky"), hosts, unready=gone)  # it has succeeded there before
 
 
 def test_what_an_earlier_attempt_sends_later_is_discarded(folder_of, run):

@@ -34,6 +34,7 @@ from benchlib.study.records import ReplicaReadings
 ROOT = Path(__file__).parents[2]
 PATHS = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'study'}"}
 WORDS = ("ca-file", "cert", "key")
+CLOSED = ("--no-dashboard", "--dashboard-address=127.0.0.1:0")
 
 
 def test_the_certificates_lie_beside_the_file(tmp_path):
@@ -83,7 +84,7 @@ def test_over_ssh_a_scheduler_is_started_at_the_first_host_and_a_worker_at_each(
     workers, scheduler = started.call_args.args
     each = [(of["cls"].__name__, of["options"]["address"]) for of in (scheduler, *workers.values())]
     assert each == [("Scheduler", "a.lan"), ("Worker", "a.lan"), ("Worker", "b.lan")]
-    encrypted = {"dashboard": False, "protocol": "tls://"}
+    encrypted = {"dashboard": False, "dashboard_address": "127.0.0.1:0", "protocol": "tls://"}
     own = {"connect_options": {"port": 9}, "kwargs": {**encrypted, "name": "b", "nthreads": 1}}
     assert workers["b"]["options"] == {"address": "b.lan", **own}
 
@@ -216,7 +217,7 @@ def start(certificates, tmp_path):
         worker = "worker", f"tls://127.0.0.1:{port}", "--nthreads=1", "--no-nanny", f"--name={name}"
         words = worker if name else ("scheduler", "--protocol=tls", f"--port={port}")
         tls = [f"--tls-{what}={certificates}/{file}" for what, file in zip(WORDS, CERTIFICATES, strict=True)]
-        argv = [sys.executable, "-m", "dask", *words, *tls, "--no-dashboard", "--host=127.0.0.1"]
+        argv = [sys.executable, "-m", "dask", *words, *tls, *CLOSED, "--host=127.0.0.1"]
         if name in running:
             end(name)
         with (tmp_path / f"{name}.log").open("ab") as log:

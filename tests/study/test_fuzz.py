@@ -14,9 +14,9 @@ from random import Random, SystemRandom
 from typing import Any
 
 import pytest
-from benchlib.study.trim import trim
 from fakes import pgbench_output, seal
 from kept import ran
+from trim import trim
 
 from benchlib.errors import BenchlibError
 from benchlib.load.parse import KINDS, parse_text

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -10,8 +11,8 @@ from hosts import ending, ids, spoilt
 
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
-from benchlib.plan.model import Load
-from benchlib.study.loop import keep_study, missing, run_study, set_failed_aside
+from benchlib.plan.model import Load, Measurement
+from benchlib.study.loop import check_levels, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.store import CHECKSUMS, StudyFolder
 
 Run = Callable[..., FakeBench]
@@ -79,6 +80,32 @@ def test_a_failed_trial_is_kept_until_its_whole_block_is_repeated(folder_of, run
     assert len(spoilt(folder)) == 3
     assert run(folder).measured == ids(folder)[3:6]
     assert not any(m.error for m in folder.kept().values())
+
+
+def test_a_level_that_cannot_run_ends_the_study_after_its_first_block_until_that_is_mended(folder_of, run):
+    folder, reason = folder_of(3), "server did not start: could not access file “nothing”"
+    ends = (StudyError, f"level “tuned” .*: {reason}: .*retry_failed")
+    assert run(folder, ends=ends, unready={"tuned": reason}).blocks == [1]
+    assert run(folder, ends=ends).blocks == [], "it is not tried again unasked"
+    set_failed_aside(folder)
+    assert run(folder).blocks == [1, 2, 3]
+    assert run(folder_of(3, name="unlucky"), failing={"tuned": "server went away"}).blocks == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "stops"),
+    [
+        ("client 0 script 0 aborted in command 1 query 0: ERROR:  relation “x” does not exist", True),
+        ("client 0 script 0 aborted in command 1 query 0: ERROR:  deadlock detected", False),
+        ("client 3 aborted: server closed the connection unexpectedly", False),
+    ],
+)
+def test_a_script_that_is_refused_is_such_a_reason_and_bad_luck_is_none(study_of, words, stops):
+    told = {"started_s": 0, "finished_s": 1, "load_returncode": 2}
+    defaults, tuned = ({"trial": next(t for t in study_of().trials if t.level == level), **told} for level in ("defaults", "tuned"))  # fmt: skip
+    failed = Measurement(**tuned, error=f"pgbench ended with status 2: {words}", error_kind="LoadError")
+    with ending((StudyError, "level “tuned”") if stops else None):
+        check_levels([Measurement(**defaults), failed])
 
 
 # --- the same name again ----------------------------------------------------------------------
@@ -167,3 +194,15 @@ def test_a_settled_question_ends_the_run_between_blocks(folder_of, run):
     assert lines[-1].endswith(" · done early: all verdicts are in")
     assert run(folder, lines.append, enough).opened == 0
     assert len(missing(folder.read(), folder.kept())) == 6
+
+
+def test_a_study_that_is_removed_meanwhile_ends_the_run_and_no_trial_is_left_alone(folder_of, run):
+    folder = folder_of(2)
+
+    def remove(line):
+        if "trial 1/" in line:
+            shutil.rmtree(folder.path)
+
+    with pytest.raises(StudyError, match="has been removed or renamed meanwhile"):
+        run(folder, remove)
+    assert not folder.path.exists()

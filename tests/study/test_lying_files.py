@@ -14,9 +14,9 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchlib.study.trim import trim
 from fakes import seal
 from kept import place, ran, refused, say
+from trim import trim
 
 from benchlib.errors import InputError
 from benchlib.load.latency import SCHEMA, keep_log, read_latency

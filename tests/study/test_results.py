@@ -177,23 +177,13 @@ def test_a_warning_is_a_concern_of_its_level_with_the_number_of_trials(run) -> N
     folder = run(3)
     note(folder, ["tuned"], [1], warnings=["replica1 was 4.5 s behind", "the disk was full"])
     note(folder, ["tuned", "control"], [2], warnings=["replica1 was 12 s behind"])
-    more = "(the figures of the first; they differ)"
     found = doubts(folder)
     assert not any(concern.grave for concern in found)
-    assert {(concern.level, concern.message) for concern in found} == {
-        ("tuned", f"2 of 3 trials of 'tuned': replica1 was 4.5 s behind {more}"),
-        ("tuned", "1 of 3 trials of 'tuned': the disk was full"),
-        ("control", "1 of 3 trials of 'control': replica1 was 12 s behind"),
+    assert {(concern.code, concern.level, concern.value) for concern in found} == {
+        ("trial_warning", "tuned", "replica1 was 4.5 s behind (2 of 3 trials)"),  # the figures of the first
+        ("trial_warning", "tuned", "the disk was full (1 of 3 trials)"),
+        ("trial_warning", "control", "replica1 was 12 s behind (1 of 3 trials)"),
     }
-
-
-def test_what_all_trials_of_several_levels_have_in_common_is_said_once(run) -> None:
-    folder = run(2)
-    note(folder, ["tuned", "control"], [1, 2], warnings=["a cap is not whole"])
-    note(folder, ["defaults"], [2], warnings=["a cap is not whole"])
-    said = {concern.level: concern.message for concern in doubts(folder)}
-    assert said.keys() == {None, "defaults"}
-    assert re.fullmatch("all trials of '(tuned', 'control|control', 'tuned)': a cap is not whole", said[None])
 
 
 def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
 import pytest
-from benchlib.study.trim import NOTE, trim
 from fakes import seal
 from kept import contents, place, ran, refused
+from trim import NOTE, trim
 
 from benchlib.host import files
 from benchlib.load.latency import keep_log

@@ -53,6 +53,7 @@ whatever its summary claims.
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ _MARKS = {
     "pgbench_summary": r"^(?:transaction type: |number of transactions actually processed: |tps = "
     r"|progress: \d|starting vacuum|pgbench \(\d)",
     "sysbench": r"^(?:sysbench \d|(?:OLTP test|SQL|General) statistics:|\[ *\d+s ?\] (?:thds|threads): )",
-    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$|\S+ +[\d.,]+ ops/sec)",
+    "pg_test_fsync": r"^(?:Compare (?:file sync methods|open_sync) |\d+ seconds? per test$|\S+ +[\d.,]+ ops/sec"
+    rf"|{pg_test_fsync.LIKE_A_ROW})",
     "pgbench_init": r"^(?:creating tables\.|generating data|\d+ of \d+ tuples |done in \d|total time: .*insert)",
     "transaction_log": rf"^{transaction_log.LINE.pattern}$",
     "": r"^(?:pgbench[ :]|client \d+ |connection to (?:database|server))",
@@ -111,37 +113,51 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     return {"kind": kind, **_PARSERS[kind](clean, argv)}
 
 
-_END = re.compile(r"tps = \S+ \((?:excluding|without initial|including reconnection)")
-_BEGIN = re.compile(
-    r"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |pgbench: "
-)
+_ONCE_A_RUN = {
+    "pgbench_summary": (
+        re.compile(r"tps = [^ (]+ ?\((?:excluding|without initial|including reconnection)"),
+        re.compile(
+            r"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |pgbench: "
+        ),
+    ),
+    "sysbench": (
+        re.compile(r"transactions: +\d"),
+        re.compile(
+            r"sysbench \d|Running the test|Number of threads: |Threads started|\[ *\d+s ?\] "
+            r"|(?:OLTP test|SQL) statistics:|\S*[#$%] .*sysbench "
+        ),
+    ),
+}
+"""A line that each run has once, and what the next run begins with."""
 
 
-def parse_runs(text: str, *, argv: list[str] | None = None) -> list[dict[str, Any]]:
-    """Read each of several pgbench runs in one text, in their order; what is between two of them belongs to none.
+def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = None) -> list[dict[str, Any]]:
+    """Read each of several runs of pgbench, or sysbench, in one text, in their order, or the one thing that is there.
+
+    What is between two runs belongs to none.
 
     Raises:
         ParseError: one of them cannot be trusted; the message says which.
 
     """
-    lines, parts, begin = Text(text).lines, list[str](), 0
-    ends = [index for index, line in enumerate(lines) if _END.match(line)]
-    for end, following in zip(ends, [*ends[1:], len(lines)], strict=True):
-        # rows of statements and scripts follow the rate: a run goes on until the next one begins
-        own = range(end + 1, following)
-        stop = (
-            next((index for index in own if _BEGIN.match(lines[index])), following)
-            if following < len(lines)
-            else following
-        )
-        parts.append("\n".join([*lines[begin:stop], ""]))
-        begin = stop
+    lines = Text(text).lines
+    ended = {
+        each: [index for index, line in enumerate(lines) if once.match(line)]
+        for each, (once, _) in _ONCE_A_RUN.items()
+    }
+    several = next((each for each in ended if len(ended[each]) > 1 and kind in (None, each)), None)
+    if several is None:
+        return [parse_text(text, kind=kind, argv=argv)]
+    # rows of statements and scripts follow the rate: a run goes on until the next one begins
+    own = [range(end + 1, following) for end, following in pairwise(ended[several])]
+    first = _ONCE_A_RUN[several][1]
+    cuts = [next((at for at in of if first.match(lines[at])), of.stop) for of in own]
     runs = []
-    for number, part in enumerate(parts, 1):
+    for number, (begin, end) in enumerate(pairwise([0, *cuts, len(lines)]), 1):
         try:
-            runs.append(parse_text(part, kind="pgbench_summary", argv=argv))
+            runs.append(parse_text("\n".join([*lines[begin:end], ""]), kind=several, argv=argv))
         except ParseError as reason:
-            raise ParseError(f"run {number} of {len(parts)}: {reason}") from None
+            raise ParseError(f"run {number} of {len(cuts) + 1}: {reason}") from None
     return runs
 
 

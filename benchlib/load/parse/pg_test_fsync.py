@@ -18,9 +18,16 @@ _SECTION = re.compile(
     re.IGNORECASE,
 )
 _OTHERS = re.compile(r"\D.*[:：]$|\d+ \S{1,3} \D.*:$")
-_COMMAS = re.compile(r"(\d+),(\d+)(?= +(?:ops/sec|usecs/op))")
-_LIKE_A_ROW = re.compile(r".*\b(?:ops/sec|usecs/op)\b")
+_COMMAS = re.compile(r"(\d+),(\d+)(?= +\D)")
+_METHOD = r"(?:open_datasync|fdatasync|fsync|fsync_writethrough|open_sync)"
+_LIKE_A_ROW = re.compile(rf".*\b(?:ops/sec|usecs/op)\b|{_METHOD} +[\d-]")
 _ROW = Line(r"(?P<method>\S.*?[^\s\d]) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
+_FOREIGN = (  # the unit has other words, but each row tells the same twice
+    Line(r"(?P<method>\S.*?[^\s\d]) {ops_per_s:f3} [^\d\s]\D*? {usecs_per_op:d} [^\d\s]\D*"),
+    Line(rf"(?P<method>{_METHOD}) [^\d\s][^\d:]{{0,11}}"),
+)
+LIKE_A_ROW = rf"{_METHOD} +(?:\d+[.,]\d{{3}} \D|n/a)"
+"""What rows begin with, in whatever language."""
 _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 
 
@@ -40,7 +47,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             section = heading[1].replace("Non-Sync'ed", "Non-sync'ed")  # as 9.4 spells it
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
-        elif section and (row := _ROW.read(_COMMAS.sub(r"\1.\2", " ".join(line.split())))):
+        elif section and (row := _row(line, foreign=foreign)):
             _check(row, line)
             methods.append({"section": section, **row})
         elif _LIKE_A_ROW.match(line) and not text.torn(index):
@@ -58,13 +65,20 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     }
 
 
+def _row(line: str, *, foreign: bool) -> dict[str, Any] | None:
+    plain = _COMMAS.sub(r"\1.\2", " ".join(line.split()))
+    read = (kind.read(plain) for kind in (_ROW, *(_FOREIGN if foreign else ())))
+    row = next(filter(None, read), None)
+    return row and {"ops_per_s": None, "usecs_per_op": None, **row}
+
+
 def _with_rows(lines: Sequence[str]) -> set[int]:
     """Return which lines are headings, in whatever language: those that end with a colon and have rows below them."""
     found, last = set(), None
     for index, line in enumerate(lines):
         if _OTHERS.fullmatch(line):
             last = index
-        elif last is not None and _LIKE_A_ROW.match(line):
+        elif last is not None and _row(line, foreign=True):
             found.add(last)
             last = None
     return found

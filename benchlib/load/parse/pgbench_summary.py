@@ -61,7 +61,8 @@ _SUMMARY = [
         "maximum number of tries: {max_tries:d}",
         "duration: {duration_s:d} s",
         "number of transactions per client: {transactions_per_client:d}",
-        "number of transactions actually processed: {transactions:d}(?:/{transactions_planned:d})?",
+        # up to 8.0 in other words
+        "number of (?:transactions actually processed|processed transactions): {transactions:d}(?:/{transactions_planned:d})?",
         "number of transactions above the {latency_limit_ms:f} ms latency limit: "
         r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
         r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
@@ -80,7 +81,7 @@ _SCRIPT = [
         *_OUTCOMES,
     )
 ]
-_TPS = Line(rf"tps = {{tps:f}} \((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
+_TPS = Line(rf"tps = {{tps:f}} ?\((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
 _REQUIRED = {
     "clients": "number of clients: …",
     "transactions": "number of transactions actually processed: …",
@@ -102,8 +103,28 @@ _PROGRESS = Line(
     r"(?:, {failed:d} failed)?(?:, lag {lag_ms:f3} ms)?(?:, {skipped:d} skipped)?"
     r"(?:, {retried:d} retried, {retries:d} retries)?(?:(?:,| +[<#(/\[-]).*)?"
 )
-_LIKE_PROGRESS = re.compile(r"progress: [\d.]+ s, ")
+_LIKE_PROGRESS = re.compile(r".*?\bprogress: [\d.]+ s, ")
 _LIKE_A_ROW = re.compile(r"\d+[.,]\d+ +(?!ms\b)\S")  # which the end of a torn reading is not
+
+
+_COMMA = re.compile(r"tps = \d+,\d{6} ?\(")
+_FIGURES = re.compile(
+    r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b.*|\d+,\d+ "
+)
+
+
+def _with_points(line: str) -> str:
+    """A line of a locale with decimal commas, figures only: statements may hold others."""
+    return (
+        re.sub(r"(?<=\d),(?=\d)", ".", line)
+        if _FIGURES.fullmatch(line)
+        else re.sub(r"^(\d+),(?=\d)", r"\1.", line)
+    )
+
+
+def _reading(line: str) -> dict[str, Any] | None:
+    """A line of progress, also where it broke into another line, or PowerShell put its own words before it."""
+    return _PROGRESS.read(line[place:]) if (place := line.find("progress: ")) >= 0 else None
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
@@ -112,8 +133,10 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     Raises ParseError when a line that every run prints is missing or torn, when lines contradict
     each other or the command line, and when the text holds two summaries.
     """
+    if any(map(_COMMA.match, text.lines)):
+        text.lines = list(map(_with_points, text.lines))
     (top, tps, lists), command = _read(text), options(argv)
-    unread = text.first_unread(_LIKE_PROGRESS, _PROGRESS.read)
+    unread = text.first_unread(_LIKE_PROGRESS, _reading)
     if unread and not faults(text.lines):  # an error may have broken into it
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
     reconnect = "connect" in {**typed_options(text.lines), **command}
@@ -166,7 +189,7 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
             if definition in tps:
                 raise _two_summaries(f'a second "{line}"')
             tps[definition] = rate["tps"]
-        elif reading := _PROGRESS.read(line):
+        elif reading := _reading(line):
             _add_reading(progress, reading, line)
         elif script := _SCRIPT_START.read(line):
             rows = None
@@ -211,7 +234,9 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
         raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
     missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
     if missing and not newer:
-        raise wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        error = wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        unread = re.search(r"\btps ?[:=].*", "\n".join(line for line in text.lines if not _TPS.read(line)))
+        raise ParseError(f'{error}; "{unread[0][:80]}" cannot be read as one') if unread else error
     chosen = newer[0] if newer else INCLUDING if reconnect else EXCLUDING
     if tps[chosen] is None:
         raise ParseError(f'{KIND}: the line "tps = … ({chosen})" holds no number')

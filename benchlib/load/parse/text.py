@@ -1,6 +1,8 @@
 """What every format shares: a clean text, honest numbers, the command line, the signs of failure."""
 
 import getopt
+import html
+import json
 import re
 import shlex
 from collections import Counter
@@ -15,38 +17,68 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\
 
 
 _MARK = re.compile(
-    r"transaction type: |number of (?:clients|threads): |query mode: |scaling factor: |tps = \S+ \((?:in|ex|with)"
-    r"|progress: \d|Number of threads: |transactions: +\d|\[ *\d+s ?\] thds|done in \d|\d{1,12} of \d+ tuples"
+    r"transaction type: |number of (?:clients|threads): |query mode: |scaling factor: |tps = \S+ ?\((?:in|ex|with)"
+    r"|maximum number of tries: |duration: \d+ s|initial connection time = |progress: \d|pgbench \(\d"
+    r"|sysbench \d|Number of threads: |(?:transactions|queries): +\d|total time: +\d|\[ *\d+s ?\] (?:thds|threads)"
+    r"|done in \d|\d{1,12} of \d+ tuples"
     r"|Compare (?:file|open)|(?:open_)?(?:fdatasync|datasync|fsync|sync) +[\dn]"
 )
 """What lines of tools begin with, wherever a collector of logs has put them; none that pgbench itself puts behind a hyphen."""
 _LONGEST_PREFIX, _LONGEST_MARK, _FIRST_LINES, _MOST_PREFIXES = 120, 40, 5000, 3
+_FEWEST = 3
+_OF_A_RECORD = ("log", "message", "msg", "MESSAGE")
+"""How collectors that write a JSON object a line call the line that they were given."""
+_IN_A_STRING = re.compile(rf"\\n(?:{_MARK.pattern})")
+
+
+def unescaped(body: str) -> str:
+    """A text that somebody put into JSON, as lines: Ansible has all of it in one string, a collector an object for each line."""
+    if "\\n" not in body and not body.startswith("{"):
+        return body
+    if len(_IN_A_STRING.findall(body)) >= _FEWEST and not re.search(
+        rf"(?m)^[\W\d]*(?:{_MARK.pattern})", body
+    ):
+        return re.sub(r'(?m)^.*": *"(?=.*\\n)', "", body).replace("\\n", "\n").replace('\\"', '"')
+    lines = list[str]()
+    for line in body.splitlines():
+        record = None
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line) if line.startswith("{") else None
+        said = (
+            next((record[key] for key in _OF_A_RECORD if key in record), None)
+            if isinstance(record, dict)
+            else None
+        )
+        lines.append(said.rstrip("\n") if isinstance(said, str) else line)
+    return "\n".join([*lines, ""])
 
 
 def unprefixed(lines: Sequence[str]) -> Sequence[str]:
     """Take off what a collector of logs put before each line (a container's name, a time, ``# ``) and the quotes around it.
 
-    That is what stands, digits aside, before at least three known lines, and before more of them than stand alone.
+    That is what stands, digits and blanks aside, before at least three known lines, and before more of them than stand alone.
     """
     shapes, alone = Counter[str](), 0
     for line in lines[:_FIRST_LINES]:
         if mark := _MARK.search(line[: _LONGEST_PREFIX + _LONGEST_MARK]):
             before = line[: mark.start()]
             if before.strip(" >\t"):
-                shapes[re.sub(r"\d+", "0", before)] += 1
+                shapes[re.sub(r" +", " ", re.sub(r"\d+", "0", before)).strip()] += 1
             else:
                 alone += 1
-    common = [shape for shape, times in shapes.most_common(_MOST_PREFIXES) if times >= 3 and times > alone]
+    common = [
+        shape for shape, times in shapes.most_common(_MOST_PREFIXES) if times >= _FEWEST and times > alone
+    ]
     if not common:
         return lines
     # blanks at its end may be the line's own, or lost where the line is empty
-    either = "|".join(re.escape(shape.rstrip()).replace("0", r"\d+") for shape in common)
-    prefix, quoted = re.compile(rf"(?:{either})"), any(shape.rstrip().endswith('"') for shape in common)
+    either = "|".join(re.escape(shape).replace("0", r"\d+").replace(r"\ ", " +") for shape in common)
+    prefix, quoted = re.compile(rf" *(?:{either})"), any(shape.endswith('"') for shape in common)
     stripped = []
     for line in lines:
         match = prefix.match(line)
         rest = line[match.end() :] if match else line
-        rest = re.sub(r" *<br ?/?> *$", "", rest)
+        rest = re.sub(r"(?: *<br ?/?>| +\|) *$", "", rest)
         stripped.append(re.sub(r'",? *$', "", rest).replace('\\"', '"') if match and quoted else rest)
     return stripped
 
@@ -61,6 +93,7 @@ class Text:
     def __init__(self, raw: str) -> None:
         body = _ESCAPES.sub("", raw) if "\x1b" in raw else raw
         body = body.translate(_SPACES).replace("\r\n", "\n").replace("\r", "\n")
+        body = unescaped(html.unescape(body) if "&lt;builtin" in body else body)
         self.terminated = body.endswith("\n") or not body
         lines = unprefixed(body.split("\n"))
         self.lines = [line.lstrip(" >").rstrip(" ") for line in lines]

@@ -5,6 +5,7 @@ parts of the report; one of ``refused.json`` first what the refusal says. ``lost
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def test_a_kind_that_is_asked_for_is_read_or_refused() -> None:
     [
         "bench-1  | ", "[db1.example.org] out: ", "2026-11-01T10:00:{n:02}.123456Z ", "pod/x-7f {n} stdout F ", "# ", "- ", "// ",
         "Nov 01 10:00:{n:02} db1 pgbench[4711]: ", "[10:00:{n:02}] ", "| ", "DEBUG:root:", "db1 | 2026-11-01 10:00:{n:02},5 ",
+        "run1.log:{n}:", "{n:6}  ", "2026-11-{n:2} ",
     ],
 )  # fmt: skip
 def test_what_a_collector_puts_before_each_line_is_taken_off(prefix: str) -> None:
@@ -62,6 +64,28 @@ def test_lists_of_ansible_and_markdown_are_read() -> None:
     lines = RUN.splitlines()
     assert parse_text("".join(f"            {json.dumps(line)},\n" for line in lines)) == parse_text(RUN)
     assert parse_text("".join(f"- {line}<br>\n" for line in lines)) == parse_text(RUN)
+    assert parse_text("".join(f"| {line} |\n" for line in lines)) == parse_text(RUN)
+    records = [
+        {"log": f"{line}\n", "stream": "stdout", "time": f"2026-11-01T10:00:{n:02}Z"}
+        for n, line in enumerate(lines)
+    ]
+    assert parse_text("".join(f"{json.dumps(record)}\n" for record in records)) == parse_text(RUN)
+    assert parse_text(json.dumps({"msg": RUN}, indent=4)) == parse_text(RUN)
+
+
+def test_a_reading_that_broke_into_another_line_is_read_or_named() -> None:
+    broken = RUN.replace("progress: 2.0 s", "pgbench : progress: 2.0 s")
+    assert parse_text(broken) == parse_text(RUN)
+    with pytest.raises(ParseError, match="looks like a line of progress"):
+        parse_text(broken.replace("510.0 tps, lat", "510.0 tps\nlat"))
+
+
+def test_decimal_commas_of_a_locale_are_read_in_figures_alone() -> None:
+    banner, rest = RUN.split("\n", 1)
+    comma = f"{banner}\n{re.sub(r'(?<=[0-9])[.](?=[0-9])', ',', rest)}"
+    rows = "statement latencies in milliseconds and failures:\n        0,123 0  SELECT round(1,2);\n"
+    assert parse_text(comma + rows)["statements"][0] | {"script": 1} == {"script": 1, "latency_ms": 0.123, "failures": 0, "retries": None, "statement": "SELECT round(1,2);"}  # fmt: skip
+    assert parse_text(comma) == parse_text(RUN)
 
 
 def test_several_runs_are_read_each() -> None:
@@ -70,6 +94,8 @@ def test_several_runs_are_read_each() -> None:
     assert [(run["tps"], len(run["progress"])) for run in runs] == [(505, 2), (1010, 2), (505, 2)]
     with pytest.raises(ParseError, match="run 2 of 2: "):
         parse_runs(RUN + RUN.replace("number of clients: 4\n", ""))
+    loop = f"{TEXTS['sysbench-1.0']}+ sysbench --threads=2 run\n{TEXTS['sysbench-1.0-percentile-99']}"
+    assert [run["latency_p95_ms"] is None for run in parse_runs(loop)] == [False, True]
 
 
 def test_the_command_line_gives_a_list_for_several_runs(command_line: Any, tmp_path: Path) -> None:

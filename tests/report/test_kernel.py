@@ -1,0 +1,74 @@
+"""A notebook's kernel imports the library and what it needs; what lies in the working folder stands in for none of it."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import nbformat.v4 as v4
+import pytest
+
+from benchlib.errors import BenchlibError, StudyError
+from benchlib.report.execute import find_notebook
+from benchlib.report.notebooks import write_file
+from benchlib.study.store import notebooks
+
+SHADOWING = [
+    "bdb", "json", "matplotlib", "benchlib", "ipykernel_launcher", "sitecustomize", "usercustomize", "ipython_config",
+    "ipython_kernel_config", "jupyter_config",
+]  # fmt: skip
+EVIL = "import os\nopen(os.environ['PWNED'], 'a').write(__file__)\n"
+DRIVER = """
+import sys, pathlib
+from benchlib.report.execute import execute
+print(*(output["text"] for output in execute(pathlib.Path(sys.argv[1]), {})["cells"][-1]["outputs"]))
+"""
+
+
+def run(project: Path, source: str) -> str:
+    """Execute a notebook of one cell in a project, as a command does; return what the cell printed."""
+    parameters = 'factor: str = "x"  # its name\nrun: bool = False  # nothing runs'
+    cells = [v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}), v4.new_code_cell(source)]
+    (project / "notebooks").mkdir()
+    nbformat.write(v4.new_notebook(cells=cells), project / "notebooks" / "x.ipynb")
+    words = [sys.executable, "-P", "-c", DRIVER, "notebooks/x.ipynb"]
+    environment = {**os.environ, "PWNED": str(project / "pwned")}
+    done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_working_folder_stands_in_for_no_module_and_its_own_can_be_imported(tmp_path: Path) -> None:
+    for name in SHADOWING:
+        (tmp_path / f"{name}.py").write_text(EVIL)
+    (tmp_path / "beside_the_notebooks.py").write_text("ANSWER = 42")
+    source = (
+        "import bdb, json, matplotlib, benchlib, beside_the_notebooks\nprint(beside_the_notebooks.ANSWER)"
+    )
+    assert run(tmp_path, source).strip() == "42"
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_no_notebook_is_one_of_ours_where_no_folder_is_trusted(tmp_path: Path, monkeypatch) -> None:
+    """As where the library is installed without a project, and the working folder is somebody's."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "x.ipynb").write_text("{}")
+    (tmp_path / "notebooks").symlink_to(tmp_path / "theirs")
+    monkeypatch.chdir(tmp_path)
+    assert "x" not in notebooks()
+    monkeypatch.setattr("benchlib.host.files.trusted", lambda path: False)
+    assert notebooks() == {}
+    with pytest.raises(BenchlibError, match="no notebook 'x'"):
+        find_notebook("x")
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.rename", full)
+    with pytest.raises(StudyError, match=r"cannot write .*x\.html: free some space.*No space left"):
+        write_file(tmp_path / "x.html", "a page")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,124 @@
+"""From a frame of trials to a frame of effects: its columns, who answers, parts, doubts and looks; and the changes of a screening."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import benchlib
+from benchlib.errors import InputError
+from benchlib.stats.effects import compare, judge, screen
+
+COLUMNS = (
+    "level against answer n base mean percent_change ci_low ci_high equal_low equal_high p_value p_adjusted verdict "
+    "mde_percent blocks_needed error df"
+)
+ONE = {"baseline": "base", "controls": ["control"]}
+
+
+def by_level(effects):
+    return effects.set_index("level")
+
+
+def test_a_row_is_a_comparison_the_answers_first_and_the_controls_last(make_trials):
+    trials = make_trials(["base", "control", "x", "y"], effects={"y": 0.1}, seed=1)
+    effects = compare(trials, **ONE, answers={"y": "the change"}, margin=0.05)
+    assert " ".join(effects.columns) == COLUMNS
+    assert effects["level"].to_list() == ["y", "x", "control"]
+    assert effects["answer"].to_list() == ["the change", "", ""]
+    table = by_level(benchlib.analyze(trials, **ONE, margin=0.05).table)
+    row = by_level(effects).loc["y"]
+    same = ["percent_change", "ci_low", "ci_high", "p_value", "p_adjusted", "verdict", "mean", "n"]
+    assert row[same].to_list() == table.loc["y", same].to_list()
+    assert (row["against"], row["base"]) == ("base", table.loc["base", "mean"])
+    assert (
+        effects.attrs.items()
+        >= {"kind": "effects", "metric": "tps", "margin": 0.05, "alpha": 0.05, "blocks": 5}.items()
+    )
+    assert [w["code"] for w in effects.attrs["warnings"]] == [
+        w.code for w in benchlib.analyze(trials, **ONE).warnings
+    ]
+    assert compare(trials, **ONE, answers=["x"])["answer"].to_list() == ["x", "", ""]
+
+
+def test_the_interval_of_equivalence_lies_within_the_margin_where_that_is_the_verdict(make_trials):
+    trials = make_trials(["base", "control", "x", "y"], blocks=12, sd=0.004, effects={"y": 0.2}, seed=5)
+    rows = by_level(compare(trials, **ONE))
+    assert rows["verdict"][["x", "y"]].to_list() == ["equivalent", "faster"]
+    inside = rows["equal_low"].gt(-3) & rows["equal_high"].lt(3)
+    assert inside[["x", "y"]].to_list() == [True, False]
+    assert (rows["equal_low"] < rows["percent_change"]).all()
+
+
+def test_n_is_that_of_the_side_that_has_fewer(make_trials):
+    trials = make_trials(["base", "x"], blocks=6)
+    failed = trials["level"].eq("base") & trials["block"].le(2)
+    (row,) = compare(trials.assign(error=np.where(failed, "died", None)), baseline="base").to_dict("records")
+    assert row["n"] == 4
+
+
+def test_parts_have_a_noise_of_their_own_and_what_has_no_reference_named_is_compared_with_the_baseline(
+    make_trials,
+):
+    loud = make_trials(["a", "b"], sd=0.3, blocks=6, seed=2, centre=20)
+    trials = pd.concat([make_trials(["base", "control", "x"], sd=0.002, blocks=6, seed=1), loud])
+    part = trials["level"].map({"a": "sorts", "b": "sorts"}).fillna("reads")
+    rows = by_level(compare(trials.assign(part=part), **ONE, against={"b": "a"}))
+    assert rows["against"].to_dict() == {"x": "base", "b": "a", "control": "base"}
+    width = rows["ci_high"] - rows["ci_low"]
+    assert width["x"] < 2 < 50 < width["b"]
+    # without parts the loud levels blur the quiet ones
+    assert by_level(compare(trials, **ONE, against={"b": "a"}))["ci_high"]["x"] > rows["ci_high"]["x"]
+
+
+@pytest.mark.parametrize(
+    ("doubted", "invalid"),
+    [("x", ["x"]), ("control", ["x", "y", "control"]), ("base", ["x", "y", "control"])],
+)
+def test_a_doubt_makes_every_comparison_of_its_level_invalid(make_trials, doubted, invalid):
+    trials = make_trials(["base", "control", "x", "y"], effects={"x": 0.3})
+    reason = trials["level"].map({doubted: "It did not take"}).astype(object)
+    analysis = judge(trials.assign(doubt=reason), **ONE)
+    verdicts = by_level(analysis.table)["verdict"]
+    assert sorted(verdicts.index[verdicts == "invalid"]) == sorted(invalid)
+    assert "It did not take" in analysis.doubts("x")[0].text
+
+
+def test_planned_looks_spend_alpha_and_a_study_that_stops_says_so(make_trials):
+    trials = make_trials(["base", "control", "x"], blocks=3, effects={"x": 0.3}, seed=3)
+    effects = compare(trials, **ONE, looks=(3, 5, 7, 9))
+    assert effects.attrs["alpha"] < 0.05
+    assert "stopped_early" in {w["code"] for w in effects.attrs["warnings"]}
+    assert by_level(effects)["verdict"]["x"] == "faster"
+    with pytest.raises(InputError, match="against"):
+        compare(trials, **ONE, looks=(3, 5), against={"x": "base"})
+
+
+def test_what_cannot_be_used_is_refused(make_trials):
+    trials = make_trials(["base", "control", "x"])
+    for bad in ({"baseline": "nope"}, {**ONE, "margin": 3.0}, {**ONE, "metric": "nope_ms"}):
+        with pytest.raises(InputError):
+            compare(trials, **bad)
+    with pytest.raises(InputError):
+        compare(trials[:0], **ONE)
+
+
+def test_a_screening_names_the_changes_that_stand_out_or_else_the_largest():
+    signs = pd.DataFrame(
+        {"fast": [-1, 1, -1, 1], "idle": [-1, -1, 1, 1]}, index=["none", "fast", "idle", "both"]
+    )
+    rng = np.random.default_rng(2)
+    for effect, verdict, sd in ((0.2, "faster", 0.01), (0.0, "inconclusive", 0.02)):
+        rows = [
+            (b, level, 1000 * np.exp(effect * (signs["fast"][level] > 0) + rng.normal(0, sd)))
+            for b in range(6)
+            for level in signs.index
+        ]
+        effects = screen(pd.DataFrame(rows, columns=["block", "level", "tps"]), signs)
+        assert " ".join(effects.columns) == COLUMNS
+        first, second = effects.to_dict("records")
+        assert (first["verdict"], second["verdict"], second["answer"]) == (verdict, "inconclusive", "")
+        assert first["answer"] == first["level"]
+        if effect:
+            assert first["level"] == "fast"
+            assert first["percent_change"] == pytest.approx(100 * np.expm1(0.2), abs=2)
+            assert first["mean"] / first["base"] == pytest.approx(np.exp(0.2), rel=0.02)
