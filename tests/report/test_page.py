@@ -87,7 +87,7 @@ HOSTILE_CELLS = [
             svg=f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>",
             metadata={ABOUT: {"title": EVIL, "caption": EVIL, "alt": EVIL, "csv": EVIL}},
         ),
-    ),  # fmt: skip
+    ),
     code("x", displayed(png=f'" onerror=zapped(8) "{EVIL}')),
 ]
 ABOUT_EVIL = {
