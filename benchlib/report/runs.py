@@ -294,7 +294,9 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
 
     root, folder = site.reports_root(), StudyFolder(name)
     fingerprint = site.study_fingerprint(folder, site.code_fingerprint())
-    study = OpenStudy(shown(folder))
+    experiment = shown(folder)
+    experiment.check_comparable()
+    study = OpenStudy(experiment)
     path, own = (notebook, True) if notebook else _showing(study.study.notebook)
     if executed is None:
         values = {**(study.study.parameters if own else {}), "study": name, "run": False}
