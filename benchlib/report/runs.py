@@ -311,7 +311,8 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     files.make(root)
     downloads = write_downloads(root, study, executed)
     address = site.address_of(f"{name}.html")
-    repeat = repeat_command(name, study.comparison)
+    # a screening is no comparison of levels
+    repeat = "" if study.study.declared.screen else repeat_command(name, study.comparison)
     files.write(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
     site.keep(data)
     return data
