@@ -90,7 +90,7 @@ def test_where_a_replica_s_disk_is_is_not_asked_of_a_link_that_may_be_exchanged(
     cluster, before = new_cluster(), sorted(precious.iterdir())
     exchange(cluster.data, precious / "below")
     assert (cluster.placed, cluster.placed_wal) == (cluster.data, cluster.data / "pg_wal")
-    site = SimpleNamespace(cluster=cluster, level=Level(), program=Path)
+    site = SimpleNamespace(cluster=cluster, level=Level(), name="x", program=Path)
     replica = replica_beside(site, 1, Mock())
     assert not replica.places
     assert sorted(precious.iterdir()) == before
