@@ -1,9 +1,8 @@
-"""What a trial's load finds in memory: on a real server, and what cannot be asked for."""
+"""What a trial's load finds in memory, on a real server."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters import Trials, bench_plan
@@ -12,39 +11,14 @@ from benchlib.errors import PreflightError
 from benchlib.host import page_cache
 from benchlib.levers import BY_KEY
 from benchlib.levers.lever import Wish
-from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster
-
-CACHE = BY_KEY["cache"]
-
-
-@pytest.mark.parametrize(
-    ("level", "why"),
-    [
-        ({"cache": "cold", "replication": "asynchronous"}, "its replicas would lose"),
-        ({"cache": "warm", "storage": {"memory": 1 << 30}}, "the cap on memory would not count"),
-        ({"cache": "cold", "target": {"server": "crm"}}, "'cache' is for a server of our own"),
-        ({"cache": "cold", "storage": {"memory": 1 << 30}}, None),
-        ({"replication": "asynchronous"}, None),
-    ],
-)
-def test_what_caches_cannot_stand_beside(level: dict[str, Any], why: str | None) -> None:
-    reason = CACHE.conflict(Level.model_validate(level))
-    assert reason is None if why is None else why in (reason or "")
-
-
-def test_a_cache_is_cold_or_warm_and_told_so() -> None:
-    with pytest.raises(ValueError, match="'cold' or 'warm'"):
-        CACHE.read("lukewarm", {})
-    plan = bench_plan({"first": {}, "second": {"cache": "cold"}})
-    assert [CACHE.words(plan, name) for name in plan.factor.levels] == [{}, {"cache": "cold"}]
 
 
 def test_what_runs_beside_the_load_would_end_with_the_restart(tmp_path: Path) -> None:
     plan = bench_plan({"first": {}, "second": {"cache": "cold"}}, "mixed-scan")
-    assert CACHE.check(Wish(plan, "first", tmp_path)) == []
+    assert BY_KEY["cache"].check(Wish(plan, "first", tmp_path)) == []
     with pytest.raises(PreflightError, match="restarts the server"):
-        CACHE.check(Wish(plan, "second", tmp_path))
+        BY_KEY["cache"].check(Wish(plan, "second", tmp_path))
 
 
 @pytest.mark.pg

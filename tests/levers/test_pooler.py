@@ -15,7 +15,6 @@ from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import transaction_costs
 from benchlib.levers import BY_KEY
 from benchlib.levers.lever import Wish
-from benchlib.plan.level import Level
 from benchlib.server import statistics
 from benchlib.study.bench import Bench
 from benchlib.study.preflight import cannot_run
@@ -38,19 +37,6 @@ def installed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
     return have
 
 
-def preflight(load: dict[str, Any], mode: str = "transaction") -> list[tuple[str, str]]:
-    plan = bench_plan({"straight": {}, "pooled": {"pooler": {"mode": mode}, "load": load}})
-    return POOLER.check(Wish(plan, "pooled", Path("/")))
-
-
-def test_a_word_is_the_mode_and_what_pgbouncer_does_not_have_is_refused() -> None:
-    assert POOLER.read("session", {}) == {"mode": "session", "pool_size": 20}
-    for value in ("sessions", {"pool_size": 0}, {"size": 3}):
-        with pytest.raises(ValueError, match=r"mode|pool_size|size"):
-            POOLER.read(value, {})
-    assert "server of our own" in (POOLER.conflict(Level(pooler={"pool_size": 1}, target="crm")) or "")
-
-
 @pytest.mark.pg
 def test_a_level_without_pgbouncer_is_left_out_with_what_to_install(installed: Installed) -> None:
     installed(None)
@@ -60,20 +46,33 @@ def test_a_level_without_pgbouncer_is_left_out_with_what_to_install(installed: I
     assert "apt install pgbouncer" in (POOLER.survey(Path("/"))[0].why_not or "")
 
 
-def test_prepared_statements_take_a_later_version_or_sessions(installed: Installed) -> None:
-    installed("1.18.0")
-    assert preflight({"protocol": "extended"}) == [("pooler", "pgbouncer 1.18")]
-    assert preflight({"protocol": "prepared"}, "session")
-    with pytest.raises(PreflightError, match=r"pgbouncer 1\.18 keeps no prepared statements .* 1\.21 does"):
-        preflight({"protocol": "prepared"})
-    installed("1.21.0")
-    assert preflight({"protocol": "prepared"})
-
-
-def test_a_pooler_is_not_reached_from_other_hosts(installed: Installed) -> None:
-    installed("1.21.0")
-    with pytest.raises(PreflightError, match="on the server's own host"):
-        preflight({"generators": ["gen1"]})
+@pytest.mark.parametrize(
+    ("version", "mode", "load", "why"),
+    [
+        ("1.18.0", "transaction", {"protocol": "extended"}, None),
+        ("1.18.0", "session", {"protocol": "prepared"}, None),
+        (
+            "1.18.0",
+            "transaction",
+            {"protocol": "prepared"},
+            r"1\.18 keeps no prepared statements .* 1\.21 does",
+        ),
+        ("1.21.0", "transaction", {"protocol": "prepared"}, None),
+        ("1.21.0", "transaction", {"generators": ["gen1"]}, "on the server's own host"),
+    ],
+)
+def test_what_a_load_asks_of_pgbouncer(
+    version: str, mode: str, load: dict[str, Any], why: str | None, installed: Installed
+) -> None:
+    installed(version)
+    wish = Wish(
+        bench_plan({"straight": {}, "pooled": {"pooler": {"mode": mode}, "load": load}}), "pooled", Path("/")
+    )
+    if why:
+        with pytest.raises(PreflightError, match=why):
+            POOLER.check(wish)
+    else:
+        assert POOLER.check(wish) == [("pooler", f"pgbouncer {version[:4]}")]
 
 
 @pytest.fixture
@@ -84,14 +83,12 @@ def pooled(trials: Trials, unguarded: None, monkeypatch: pytest.MonkeyPatch) -> 
     # a pooler's sessions stay, so that each wait for their end would last until its limit
     monkeypatch.setattr(statistics, "ticks", lambda seconds: [None])
     load = {"clients": 4, "connect_per_transaction": True}
-    modes = {
-        mode: {"pooler": {"mode": mode, "pool_size": 2}, "load": load} for mode in ("session", "transaction")
-    }
+    modes = {m: {"pooler": {"mode": m, "pool_size": 2}, "load": load} for m in ("session", "transaction")}
     return trials.bench(bench_plan({"straight": {}, **modes}, arrangement="fresh"))
 
 
-def last_reading(folder: Path) -> dict[str, Any]:
-    return json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))["readings"][-1]
+def samples(folder: Path) -> dict[str, Any]:
+    return json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
 
 
 @pytest.mark.pg
@@ -102,13 +99,12 @@ def test_a_load_goes_through_pgbouncer_whose_processor_time_is_told(
         measurement, folder = trials.run(pooled, mode)
         assert measurement.error is None
         assert {"--port=6432", "--connect", "--client=4"} <= set(measurement.load_argv)
-        assert len(last_reading(folder)["pooler_ticks"]) == 1
-        raw = json.loads(gzip.decompress((folder / Samples.FILE).read_bytes()))
-        assert transaction_costs(raw, 1000)["pooler_cpu_ms_per_transaction"] is not None
+        assert len(samples(folder)["readings"][-1]["pooler_ticks"]) == 1
+        assert transaction_costs(samples(folder), 1000)["pooler_cpu_ms_per_transaction"] is not None
         assert [process for process in processes_of(scratch) if "pgbouncer" in process.name()] == []
     measurement, folder = trials.run(pooled, "straight")
     assert "--port=5432" in measurement.load_argv
-    assert last_reading(folder)["pooler_ticks"] == {}
+    assert samples(folder)["readings"][-1]["pooler_ticks"] == {}
 
 
 @pytest.mark.pg

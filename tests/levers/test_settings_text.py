@@ -10,8 +10,6 @@ from benchlib.errors import PreflightError
 from benchlib.levers import BY_KEY
 from benchlib.levers import settings as module
 from benchlib.levers.lever import Wish
-from benchlib.levers.settings import Settings
-from benchlib.plan.level import Level
 from benchlib.plan.settings import read_conf
 from benchlib.server.cluster import Cluster, refusal
 from benchlib.server.installations import Installation
@@ -73,12 +71,6 @@ def test_parameters_that_the_server_does_not_know_are_named_all_at_once(
     assert "jit" not in told
 
 
-def test_files_of_another_cluster_are_no_settings_of_a_server_of_ours() -> None:
-    theirs = Level(settings={"data_directory": "/var/lib/postgresql/15/main", "work_mem": "8MB"})
-    assert str(BY_KEY["settings"].conflict(theirs)).endswith("leave out data_directory")
-    assert BY_KEY["settings"].conflict(Level(settings={"work_mem": "8MB"})) is None
-
-
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -92,5 +84,5 @@ def test_what_cannot_start_here_is_refused_before_a_study_does(
     monkeypatch.setattr(module, "_free_huge_pages", lambda: 0)
     plan = bench_plan({"a": {"settings": settings}, "b": {}})
     with pytest.raises(PreflightError, match=why):
-        Settings().check(Wish(plan, "a", tmp_path))
-    assert Settings().check(Wish(plan, "b", tmp_path)) == []
+        BY_KEY["settings"].check(Wish(plan, "a", tmp_path))
+    assert BY_KEY["settings"].check(Wish(plan, "b", tmp_path)) == []

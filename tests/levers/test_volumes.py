@@ -1,14 +1,10 @@
 """Places are made for real, bear what was asked for, and go without a trace, however the run ends."""
 
-import contextlib
 import os
-import pwd
 import signal
 import stat
 import time
 from collections.abc import Iterator
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +13,24 @@ from clusters import begun, eventually, remains
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host.changes import loop_devices
-from benchlib.host.guardian import guarded_run
 from benchlib.host.journal import Chapter, Journal
-from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
-from benchlib.levers.volumes import FileSystem, Place
+from benchlib.levers.volumes import Place
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("possible")]
 SIZES = {"ext4": "32MB", "xfs": "304MB", "btrfs": "128MB", "tmpfs": "16MB"}
-GIVEN = [Place(file_system=kind, size=size, mount_options="noatime") for kind, size in SIZES.items()]
+MEMORY = {"file_system": "tmpfs", "size": "16MB"}
+IMAGE = {"file_system": "ext4", "size": "16MB"}
 
 
 @pytest.fixture(scope="module")
 def possible() -> None:
     """Skips where no file system can be made, with the reason."""
     try:
-        volumes.check(GIVEN[3], Path("/var/tmp"))
+        volumes.check(Place(**MEMORY), Path("/var/tmp"))
     except PreflightError as reason:
         pytest.skip(str(reason))
-
-
-@pytest.fixture
-def root_only(possible: None) -> None:
-    pass
 
 
 @pytest.fixture
@@ -64,81 +54,62 @@ def chapter(run: Path) -> Iterator[Chapter]:
         yield chapter
 
 
-def mount_line(folder: Path) -> list[str]:
-    """Device, type and options of the file system that is mounted on a folder."""
-    lines = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    return next([words[0], words[2], words[3]] for words in lines if words[1] == str(folder))
-
-
-def hidden_loops() -> list[str]:
-    """Loop devices over a trial's image, which is no path that anyone else sees."""
-    texts = []
-    for file in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):  # detached between the two looks
-            texts.append(file.read_text().strip())
-    return [text for text in texts if text == "/tmp/image"]
+def provided(place: Place, run: Path, chapter: Chapter, name: str = "data") -> Path:
+    """A place that is empty, and that the servers' user alone may use."""
+    shell = Shell(server_user())
+    folder = volumes.provide(place, name, run, shell, chapter)
+    assert list(folder.iterdir()) == []
+    assert (stat.S_IMODE(folder.stat().st_mode), folder.owner()) == (0o700, server_user())
+    shell.do("touch", folder / "file")
+    return folder
 
 
 def test_a_given_folder_gets_a_private_subfolder_which_goes(disk: Path, run: Path, chapter: Chapter) -> None:
     place = Place(path=f"{disk}/../{disk.name}")
     volumes.check(place, run)
-    shell = Shell(server_user())
     (disk / "theirs").write_text("kept")
-    first, second = (volumes.provide(place, "data", run, shell, chapter) for _ in range(2))
+    first, second = (provided(place, run, chapter) for _ in range(2))
     assert first != second
-    for folder in (first, second):
-        assert folder.is_relative_to(disk)
-        assert list(folder.iterdir()) == []
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert shell.run(["touch", folder / "file"]).returncode == 0
+    assert disk in first.parents
+    assert disk in second.parents
     chapter.undo()
     assert [path.name for path in disk.iterdir()] == ["theirs"]
 
 
-@pytest.mark.parametrize("place", GIVEN, ids=SIZES)
+@pytest.mark.parametrize("kind", SIZES)
 def test_a_file_system_is_made_as_asked_and_goes(
-    place: Place, root_only: None, scratch: Path, disk: Path, run: Path, chapter: Chapter
+    kind: Any, scratch: Path, disk: Path, run: Path, chapter: Chapter
 ) -> None:
-    if place.file_system == "ext4":
-        place = place.model_copy(update={"path": str(disk)})
+    path = str(disk) if kind == "ext4" else None
+    place = Place(file_system=kind, size=SIZES[kind], mount_options="noatime", path=path)
     try:
         volumes.check(place, run)
     except PreflightError as reason:
         pytest.skip(str(reason))
-    shell = Shell(server_user())
-    folder = volumes.provide(place, "data", run, shell, chapter)
-    device, kind, options = mount_line(folder.parent)
-    assert kind == place.file_system
+    folder = provided(place, run, chapter)
+    assert run in folder.parents
+    mounts = map(str.split, Path("/proc/mounts").read_text().splitlines())
+    ((device, found, options),) = ((m[0], m[2], m[3]) for m in mounts if m[1] == str(folder.parent))
+    assert found == kind
     assert "noatime" in options.split(",")
-    assert folder.is_relative_to(run)
-    assert list(folder.iterdir()) == []
-    found = folder.stat()
-    assert stat.S_IMODE(found.st_mode) == 0o700
-    assert pwd.getpwuid(found.st_uid).pw_name == server_user()
-    assert shell.run(["touch", folder / "file"]).returncode == 0
-    room = os.statvfs(folder)
-    assert 0.2 * int(place.size or 0) < room.f_blocks * room.f_frsize <= int(place.size or 0)
+    room, size = os.statvfs(folder), place.size or 0
+    assert 0.2 * size < room.f_blocks * room.f_frsize <= size
     if kind != "tmpfs":
         assert Path(f"/sys/block/{Path(device).name}/loop/dio").read_text().strip() == "1"
-        (image,) = Path(place.path or run).rglob("image-*")
-        assert image.stat().st_blocks * 512 >= int(place.size or 0), "no block of it is still to be had"
+        (image,) = Path(path or run).rglob("image-*")
+        assert image.stat().st_blocks * 512 >= size, "no block of it is still to be had"
         assert stat.S_IMODE(image.stat().st_mode) == 0o600, "the server's data are nobody else's business"
         assert loop_devices(image) == [Path(device)]
     chapter.undo()
     assert list(disk.iterdir()) == remains(scratch) == []
 
 
-def test_the_file_below_a_file_system_that_has_gone_serves_the_next_of_its_size(
-    root_only: None, run: Path
-) -> None:
+def test_the_file_below_a_file_system_that_has_gone_serves_the_next_of_its_size(run: Path) -> None:
     images = []
     for sizes in (["16MB", "24MB"], ["16MB"], ["24MB", "16MB"], ["32MB"]):
         with Journal(run / "journal").chapter() as one:
             for size in sizes:
-                place = Place(file_system="ext4", size=size)
-                folder = volumes.provide(place, "data", run, Shell(server_user()), one)
-                assert list(folder.iterdir()) == []
-                (folder / "file").write_text("theirs")
+                provided(Place(file_system="ext4", size=size), run, one)
         images.append({(image.stat().st_size >> 20, image.name) for image in run.glob("image-*")})
     assert images[0] == images[1] == images[2]
     assert [size for size, _ in images[3]] == [32], "what none of a level's places can use makes room"
@@ -156,14 +127,13 @@ def dying(run: Path, steps: int) -> None:
         return run_program(*args)
 
     volumes._run = dies
-    place, chapter = Place(path=str(run), file_system="ext4", size="16MB"), Journal(run / "journal").chapter()
-    volumes.provide(place, "data", run, Shell(server_user()), chapter)
+    provided(Place(**IMAGE, path=str(run)), run, Journal(run / "journal").chapter())
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("steps", "remaining"), [(3, 1), (5, 2), (6, 3)])
 def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
-    steps: int, remaining: int, root_only: None, scratch: Path, run: Path
+    steps: int, remaining: int, scratch: Path, run: Path
 ) -> None:
     doomed = begun(dying, run, steps)
     doomed.join()
@@ -173,91 +143,51 @@ def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
     assert remains(scratch) == []
 
 
-def provide_again_and_again(runs: Path, disk: Path, ready: Connection) -> None:
-    """Make places in a guarded run."""
-    place = Place(path=str(disk), file_system="ext4", size="256MB")
-    with guarded_run(runs, "doomed") as run:
-        ready.send(None)
-        while True:
-            with run.journal.chapter() as chapter:
-                volumes.provide(place, "data", run.folder, Shell(server_user()), chapter)
-
-
-def test_the_guardian_leaves_nothing_of_a_place_that_is_being_made(
-    root_only: None, scratch: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LOCK_VARIABLE, str(scratch / "lock"))
-    told, ready = Pipe(duplex=False)
-    doomed = begun(provide_again_and_again, scratch / "runs", disk, ready)
-    told.recv()
-    time.sleep(0.2)
-    doomed.kill()
-    doomed.join()
-    assert eventually(lambda: not list((scratch / "runs").glob("run-*")))
-    assert remains(scratch) == []
-    assert list(disk.iterdir()) == []
-
-
-def test_trying_leaves_nothing_even_when_killed(root_only: None, scratch: Path, run: Path) -> None:
+def test_trying_leaves_nothing_even_when_killed(scratch: Path, run: Path) -> None:
     doomed = begun(volumes.check, Place(file_system="ext4", size="64MB"), run)
     time.sleep(0.03)
     doomed.kill()
     doomed.join()
-    assert eventually(lambda: not hidden_loops())
+    assert eventually(lambda: not loop_devices(Path("/tmp/image")))
     assert remains(scratch) == []
     assert list(run.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_options_that_the_file_system_refuses_are_told_in_its_words(
-    kind: FileSystem, root_only: None, run: Path
-) -> None:
-    place = Place(file_system=kind, size="32MB", mount_options="noatime,nonsense=1")
-    with pytest.raises(PreflightError, match=r"mount: .*mount options"):
-        volumes.check(place, run)
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ({**IMAGE, "mount_options": "noatime,nonsense=1"}, r"mount: .*mount options"),
+        ({**MEMORY, "mount_options": "noatime,nonsense=1"}, r"mount: .*mount options"),
+        ({**IMAGE, "size": "900TB"}, r"does not fit: [\d,]+ MiB under .* are free: name a smaller"),
+        ({**MEMORY, "size": "900TB"}, r"does not fit: [\d,]+ MiB of memory are free: name a smaller"),
+        ({"path": "/nowhere/at/all"}, "/nowhere/at/all is no folder that we can write to"),
+        ({"path": "/etc/passwd"}, "/etc/passwd is no folder that we can write to"),
+    ],
+)
+def test_what_cannot_be_provided_is_refused_beforehand(place: dict[str, Any], why: str, run: Path) -> None:
+    with pytest.raises(PreflightError, match=why):
+        volumes.check(Place(**place), run)
     assert list(run.iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["/nowhere/at/all", "/etc/passwd"])
-def test_a_folder_that_will_not_do_is_refused(path: str, run: Path) -> None:
-    with pytest.raises(PreflightError, match=f"the place {path} is no folder that we can write to: make it"):
-        volumes.check(Place(path=path), run)
-
-
-def test_a_folder_that_the_servers_user_cannot_enter_is_refused(
-    root_only: None, disk: Path, run: Path
-) -> None:
+def test_a_folder_that_the_servers_user_cannot_enter_is_refused(disk: Path, run: Path) -> None:
     disk.chmod(0o700)
-    with pytest.raises(
-        PreflightError, match=f"the servers' user {server_user()} cannot enter the place {disk}"
-    ):
+    with pytest.raises(PreflightError, match=f"user {server_user()} cannot enter the place {disk}"):
         volumes.check(Place(path=str(disk)), run)
-    volumes.check(Place(path=str(disk), file_system="ext4", size="16MB"), run)
-
-
-@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_more_than_there_is_room_for_is_refused(kind: FileSystem, root_only: None, run: Path) -> None:
-    with pytest.raises(
-        PreflightError, match=r"does not fit: [\d,]+ MiB (under|of memory).* are free: name a smaller"
-    ):
-        volumes.check(Place(file_system=kind, size="900TB"), run)
+    volumes.check(Place(**IMAGE, path=str(disk)), run)
 
 
 def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(
-    root_only: None, scratch: Path, disk: Path, run: Path, chapter: Chapter
+    disk: Path, run: Path, chapter: Chapter
 ) -> None:
-    shell = Shell(server_user())
-    small = volumes.provide(
-        Place(path=str(disk), file_system="ext4", size="16MB"), "small", run, shell, chapter
-    )
+    small = provided(Place(**IMAGE, path=str(disk)), run, chapter, "small")
+    (small / "file").unlink()
     os.chown(small, 0, 0)  # the servers' own would be refused
     place = Place(path=str(small), file_system="ext4", size="32MB")
     with pytest.raises(PreflightError, match=f"does not fit: .*under {small}"):
         volumes.check(place, run)
     inner = Journal(run / "inner").chapter()
-    with pytest.raises(
-        TrialError, match=r"there is no place for the server, so make room .*No space left on device"
-    ):
-        volumes.provide(place, "data", run, shell, inner)
+    with pytest.raises(TrialError, match=r"there is no place for the server.*No space left on device"):
+        provided(place, run, inner)
     inner.undo()
     assert list(small.iterdir()) == []

@@ -7,34 +7,30 @@ import pytest
 from benchlib.levers import server_settings, worded
 from benchlib.plan.level import Level
 from benchlib.plan.model import Factor, Load, Plan, Study
-from benchlib.plan.words import given_folders, size_words
+from benchlib.plan.words import given_folders
 from benchlib.plan.workload import Script, Workload
 
 GB = 1 << 30
+TMPFS = {"file_system": "tmpfs", "size": "1GB"}
+LOOP = {"file_system": "ext4", "size": 512 << 20, "path": "/p", "mount_options": "noatime"}
 
 
-def workload(name: str) -> Workload:
-    return Workload(name=name, title=f"{name} transactions", scripts=(Script(builtin="tpcb-like"),))
-
-
-def plan(base: dict[str, Any] | None = None, **levels: Any) -> Plan:
-    factor = Factor(
-        question="Does it help?",
-        baseline="defaults",
-        levels={"defaults": Level(), **{name: Level(**patch) for name, patch in levels.items()}},
+def study(**levels: Any) -> Study:
+    """A study of the defaults and these levels; there is a workload ``big`` beside the plan's own ``small``."""
+    small, big = (
+        Workload(name=name, title=f"{name} transactions", scripts=(Script(builtin="tpcb-like"),))
+        for name in ("small", "big")
     )
-    return Plan(factor=factor, base=Level(**(base or {})), workload=workload("small"), load=Load(), scale=1, seed=1,
-                workloads={"big": workload("big")})  # fmt: skip
+    named = {"defaults": Level(), **{name: Level(**patch) for name, patch in levels.items()}}
+    factor = Factor(question="?", baseline="defaults", levels=named)
+    plan = Plan(factor=factor, workload=small, load=Load(), scale=1, seed=1, workloads={"big": big})
+    return worded(Study(name="s", title="S", plan=plan, trials=()))
 
 
-def study(asked: Plan) -> Study:
-    return worded(Study(name="s", title="S", plan=asked, trials=()))
-
-
-def rows(asked: Plan) -> dict[str, list[str]]:
-    """The cells of all levels by heading."""
-    cells = study(asked).levels_in_words
-    return {heading: [words[heading] for words in cells.values()] for heading in cells["defaults"]}
+def rows(**levels: Any) -> dict[str, list[str]]:
+    """The cells of the defaults and these levels by heading."""
+    cells = study(**levels).levels_in_words
+    return {heading: [words[heading].replace("\u00a0", " ") for words in cells.values()] for heading in cells["defaults"]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -42,8 +38,7 @@ def rows(asked: Plan) -> dict[str, list[str]]:
     [
         ({"postgres": "16"}, {"PostgreSQL": ["default", "16"]}),
         ({"postgres": "/home/ann/pg/bin"}, {"PostgreSQL": ["default", "a given installation"]}),
-        ({"settings": {"work_mem": "8MB"}}, {"work_mem": ["default", "8MB"]}),
-        ({"settings": {"fsync": False}}, {"fsync": ["default", "off"]}),
+        ({"settings": {"fsync": False, "work_mem": "8MB"}}, {"fsync": ["default", "off"], "work_mem": ["default", "8MB"]}),
         ({"initdb": ["--data-checksums"]}, {"initdb": ["default", "--data-checksums"]}),
         ({"workload": "big"}, {"workload": ["small transactions", "big transactions"]}),
         ({"load": {"clients": 16}}, {"clients": ["4", "16"]}),
@@ -52,67 +47,24 @@ def rows(asked: Plan) -> dict[str, list[str]]:
         ({"load": {"connect_per_transaction": True}}, {"connect_per_transaction": ["no", "yes"]}),
         ({"pooler": {"pool_size": 5}}, {"pooler": ["none", "mode transaction, up to 5 connections"]}),
         ({"cache": "cold"}, {"cache": ["as the warm-up leaves it", "cold"]}),
-        ({"replication": "asynchronous"}, {"replication": ["no replica", "1 replica, asynchronous"]}),
         ({"storage": {"data": "/mnt/fast"}}, {"data": ["scratch folder", "a given folder"]}),
-        ({"storage": {"wal": {"file_system": "tmpfs", "size": "1GB"}}}, {"WAL": ["with the data", "tmpfs of 1\u00a0GB"]}),
-        ({"storage": {"read_iops": 500}}, {"reads": ["no cap", "capped at 500\u00a0IOPS"]}),
-        (
-            {"storage": {"write_iops": 5000, "write_bytes": "20MB"}},
-            {"writes": ["no cap", "capped at 5,000\u00a0IOPS and 20\u00a0MB a second"]},
-        ),
-        ({"storage": {"memory": "1.5GB"}}, {"memory": ["no cap", "capped at 1.5\u00a0GB, page cache included"]}),
+        ({"storage": {"data": LOOP}}, {"data": ["scratch folder", "ext4 of 512 MB (noatime), on a loop device in a given folder"]}),
+        ({"storage": {"wal": TMPFS}}, {"WAL": ["with the data", "tmpfs of 1 GB"]}),
+        ({"storage": {"read_iops": 500}}, {"reads": ["no cap", "capped at 500 IOPS"]}),
+        ({"storage": {"write_iops": 5000, "write_bytes": 8192}}, {"writes": ["no cap", "capped at 5,000 IOPS and 8 kB a second"]}),
+        ({"storage": {"memory": "1.5GB"}}, {"memory": ["no cap", "capped at 1.5 GB, page cache included"]}),
+        ({"storage": {"memory": 4096 << 40}}, {"memory": ["no cap", "capped at 4096 TB, page cache included"]}),
         ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5, where it can be set"]}),
         ({"target": "production"}, {"server": ["the study's own", "service production"]}),
         ({"target": {"server": "crm", "own_schema": "bench"}}, {"server": ["the study's own", "service crm, schema bench"]}),
         (
-            {"target": {"server": "crm", "server_wide": True}, "settings": {"work_mem": "8MB"}},
-            {"server": ["the study's own", "service crm, server-wide settings for everybody there"], "work_mem": ["default", "8MB"]},
+            {"target": {"server": "crm", "server_wide": True}, "settings": {"jit": True}},
+            {"server": ["the study's own", "service crm, server-wide settings for everybody there"], "jit": ["default", "on"]},
         ),
     ],
 )  # fmt: skip
 def test_each_lever_in_words(patch: dict[str, Any], wanted: dict[str, list[str]]) -> None:
-    assert rows(plan(changed=patch)) == wanted
-
-
-def test_levers_come_in_one_order_whichever_level_names_them_first() -> None:
-    asked = plan(a={"host": {"vm.swappiness": 0}}, b={"settings": {"work_mem": "8MB"}}, c={"postgres": "16"})
-    assert list(rows(asked)) == ["PostgreSQL", "work_mem", "vm.swappiness"]
-
-
-def test_what_a_server_that_is_not_ours_has_by_default_is_not_claimed() -> None:
-    levels = {"ours": {"settings": {"work_mem": "8MB"}, "load": {"clients": 9}}, "theirs": {"target": "crm"}}
-    cells = rows(plan(**levels))
-    assert cells["work_mem"] == ["default", "8MB", "as it is there"]
-    assert cells["clients"] == ["4", "9", "4"]
-
-
-def test_no_path_and_no_host_is_told_and_several_are_told_apart() -> None:
-    asked = plan(
-        a={"storage": {"data": "/srv/secret-a"}, "postgres": "/home/ann/pg"},
-        b={"storage": {"data": "/srv/secret-b", "wal": "/srv/secret-a"}},
-        c={"target": "postgresql://bob@db1.example.org/x"},
-        d={"target": "postgresql://bob@db2.example.org/x"},
-    )
-    cells = rows(asked)
-    assert not [word for word in ("secret", "ann", "example", "bob") if word in str(cells)]
-    assert given_folders(asked) == {"/srv/secret-a": "given folder 1", "/srv/secret-b": "given folder 2"}
-    assert cells["data"][1:3] == ["given folder 1", "given folder 2"]
-    assert cells["WAL"][2] == "given folder 1"
-    assert cells["server"][3:] == ["server by URI 1", "server by URI 2"]
-
-
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [
-        ({"file_system": "xfs", "size": 4 * GB, "mount_options": "noatime"}, "xfs of 4\u00a0GB (noatime)"),
-        (
-            {"file_system": "ext4", "size": 512 << 20, "path": "/p"},
-            "ext4 of 512\u00a0MB, on a loop device in a given folder",
-        ),
-    ],
-)
-def test_places(place: dict[str, Any], words: str) -> None:
-    assert rows(plan(a={"storage": {"data": place}}))["data"][1] == words
+    assert rows(changed=patch) == wanted
 
 
 @pytest.mark.parametrize(
@@ -122,34 +74,52 @@ def test_places(place: dict[str, Any], words: str) -> None:
         ({"replicas": 3}, "on", "3 replicas, asynchronous"),
         ("synchronous", "on", "1 replica, a commit waits for it"),
         ({"replicas": 2, "quorum": "ANY 1"}, "remote_apply", "2 replicas, a commit waits for ANY 1"),
-        ({"delay_ms": 2}, "on", "1 replica, 2\u00a0ms longer each way, asynchronous"),
+        ({"delay_ms": 2}, "on", "1 replica, 2 ms longer each way, asynchronous"),
         ({"on": ["db2", "db3"]}, "on", "2 replicas on db2, db3, asynchronous"),
         ("synchronous", "local", "1 replica, a commit waits for none (synchronous_commit)"),
         ("synchronous", False, "1 replica, a commit waits for none (synchronous_commit)"),
     ],
 )
 def test_replication(replication: Any, commit: Any, words: str) -> None:
-    level = {"replication": replication, "settings": {"synchronous_commit": commit}}
-    assert rows(plan(a=level))["replication"][1] == words
+    cells = rows(a={"replication": replication, "settings": {"synchronous_commit": commit}})
+    assert cells["replication"] == ["no replica", words]
+
+
+def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_default_is_not_claimed() -> None:
+    levels = {"ours": {"settings": {"work_mem": "8MB"}, "load": {"clients": 9}}, "theirs": {"target": "crm"}}
+    assert list(rows(**levels, other={"postgres": "16"}).items()) == [
+        ("server", ["the study's own", "the study's own", "service crm", "the study's own"]),
+        ("PostgreSQL", ["default", "default", "as it is there", "16"]),
+        ("clients", ["4", "9", "4", "4"]),
+        ("work_mem", ["default", "8MB", "as it is there", "default"]),
+    ]
+
+
+def test_no_path_and_no_host_is_told_and_several_are_told_apart() -> None:
+    levels: dict[str, Any] = {
+        "a": {"storage": {"data": "/srv/secret-a"}, "postgres": "/home/ann/pg"},
+        "b": {"storage": {"data": "/srv/secret-b", "wal": "/srv/secret-a"}},
+        "c": {"target": "postgresql://bob@db1.example.org/x"},
+        "d": {"target": "postgresql://bob@db2.example.org/x"},
+    }
+    folders = {"/srv/secret-a": "given folder 1", "/srv/secret-b": "given folder 2"}
+    assert given_folders(study(**levels).plan) == folders
+    cells = rows(**levels)
+    assert not [word for word in ("secret", "ann", "example", "bob") if word in str(cells)]
+    assert [*cells["data"][1:3], cells["WAL"][2]] == ["given folder 1", "given folder 2", "given folder 1"]
+    assert cells["server"][3:] == ["server by URI 1", "server by URI 2"]
 
 
 def test_what_replicas_have_of_their_own() -> None:
     own = {"replicas": 2, "storage": [{"data": "/srv/secret"}, {"write_bytes": 2048}]}
-    cells = rows(
-        plan(a={"replication": own}, b={"replication": {"replicas": 2}}, c={"replication": {"storage": {}}})
-    )
-    assert cells == {
-        "replication": ["no replica", *["2 replicas, asynchronous"] * 2, "1 replica, asynchronous"],
-        "replica 1: data": ["not given", "a given folder", "not given", "not given"],
-        "replica 2: writes": ["not given", "capped at 2\u00a0kB a second", "not given", "not given"],
+    assert rows(a={"replication": own}, b={"replication": {"storage": {}}}) == {
+        "replication": ["no replica", "2 replicas, asynchronous", "1 replica, asynchronous"],
+        "replica 1: data": ["not given", "a given folder", "not given"],
+        "replica 2: writes": ["not given", "capped at 2 kB a second", "not given"],
     }
 
 
-@pytest.mark.parametrize(
-    ("size", "words"), [(8192, "8 kB"), (GB, "1 GB"), (GB * 3 // 2, "1.5 GB"), (4096 << 40, "4096 TB")]
-)
-def test_sizes_in_powers_of_1024(size: int, words: str) -> None:
-    assert size_words(size) == words.replace(" ", "\u00a0")
+RISKY = {"full_page_writes": False, "synchronous_commit": "no"}
 
 
 @pytest.mark.parametrize(
@@ -159,23 +129,18 @@ def test_sizes_in_powers_of_1024(size: int, words: str) -> None:
         ({"settings": {"fsync": "on", "synchronous_commit": "local", "full_page_writes": 1}}, []),
         ({"settings": {"fsync": "fals"}}, ["corrupt the whole cluster"]),
         (
-            {
-                "settings": {"full_page_writes": False, "synchronous_commit": "no"},
-                "storage": {"wal": {"file_system": "tmpfs", "size": GB}},
-            },
-            ["torn pages", "latest acknowledged commits", "lies in memory"],
+            {"settings": RISKY, "storage": {"wal": TMPFS}},
+            ["torn pages", "latest acknowledged", "lies in memory"],
         ),
     ],
 )
 def test_what_a_crash_may_cost(level: dict[str, Any], costs: list[str]) -> None:
-    told = study(plan(a=level)).crash_costs["a"]
+    told = study(a=level).crash_costs["a"]
     assert [part in cost for part, cost in zip(costs, told, strict=True)] == [True] * len(costs)
 
 
 def test_a_quorum_becomes_the_names_that_a_commit_waits_for() -> None:
     quorum = {"replicas": 2, "quorum": "ANY 1"}
-    assert server_settings(Level(replication=quorum, settings={"jit": "off"})) == {
-        "jit": "off",
-        "synchronous_standby_names": "ANY 1 (replica1, replica2)",
-    }
+    names = {"synchronous_standby_names": "ANY 1 (replica1, replica2)"}
+    assert server_settings(Level(replication=quorum, settings={"jit": "off"})) == {"jit": "off", **names}
     assert server_settings(Level(replication="asynchronous")) == {}
