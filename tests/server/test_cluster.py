@@ -45,26 +45,26 @@ def test_a_setting_that_is_overruled_changed_or_waits_for_a_restart_did_not_take
     cluster = started(work_mem="8MB", synchronous_commit="on", random_page_cost=1.1, shared_buffers="64MB")
     cluster.execute("ALTER DATABASE bench SET synchronous_commit = off")
     assert cluster.check_settings()["work_mem"] == "8192 kB"
-    with pytest.raises(SettingError, match=r"synchronous_commit: asked for on, .* with off \(database\)"):
+    with pytest.raises(SettingError, match=r"synchronous_commit: requested on, .* with off \(database\)"):
         cluster.check_settings("bench")
     cluster.write(cluster.settings_file, "random_page_cost = 3\nshared_buffers = 32MB\n", append=True)
     cluster.execute("ALTER SYSTEM SET work_mem = '16MB'", "SELECT pg_reload_conf()", dbname="postgres")
     assert eventually(lambda: cluster.value("SHOW work_mem", "postgres") == "16MB")
-    overruled = "work_mem: asked for 8MB, the server runs with 16384 kB (postgresql.auto.conf)"
+    overruled = "work_mem: requested 8MB, the server runs with 16384 kB (postgresql.auto.conf)"
     with pytest.raises(SettingError, match=re.escape(overruled)) as caught:
         cluster.check_settings()
-    assert "random_page_cost: asked for 1.1, the server runs with 3 (benchlib.conf)" in str(caught.value)
+    assert "random_page_cost: requested 1.1, the server runs with 3 (benchlib.conf)" in str(caught.value)
     assert "shared_buffers: waits for a restart of the server" in str(caught.value)
     cluster.stop()
     with pytest.raises(SettingError, match=re.escape(overruled)):
         cluster.start()
-    assert not cluster.running, "a server with other settings than asked for is of no use to anyone"
+    assert not cluster.running, "a server with other settings than requested is of no use to anyone"
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"port": 5433}, SettingError, r"port: asked for 5433, the server runs with 5432 \(command line\)"),
+        ({"port": 5433}, SettingError, r"port: requested 5433, the server runs with 5432 \(command line\)"),
         ({"no.such": 1}, SettingError, r"no\.such: the server has no such parameter"),
         ({"work_mem": "8 pigs"}, ServerError, 'did not start: invalid value for parameter "work_mem"'),
         ({"shared_preload_libraries": "no_such"}, ServerError, r"did not start: FATAL:.*no_such"),
@@ -194,7 +194,7 @@ def relay(folder, host):
 
 
 def test_a_relay_that_cannot_start_says_why(scratch):
-    with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
+    with pytest.raises(ServerError, match=r"^the delay proxy did not start: .*path too long"):
         relay(scratch / ("long" * 25), "/nowhere")
     assert processes_of(scratch) == []
 

@@ -67,7 +67,7 @@ def test_a_version_finds_the_first_that_has_it(name, version, builder, know):
 def test_a_version_that_is_not_there_is_told_with_those_that_are(name, know):
     for known, there in ((KNOWN, r"16\.14 .*19beta1"), ([], "none")):
         know(*known)
-        with pytest.raises(PreflightError, match=rf"{name} is not installed here \(there is: {there}"):
+        with pytest.raises(PreflightError, match=rf"{name} is not installed here \(available: {there}"):
             find_installation(name)
 
 
@@ -150,7 +150,7 @@ def test_what_holds_no_server_is_none(tmp_path):
     assert module.describe(tmp_path / "a") is None, "a server without initdb is of no use"
     program(fake(tmp_path / "b") / "postgres", "postgres (PostgreSQL) 16.9")
     assert module.describe(tmp_path / "b") is None, "nothing is run to be asked"
-    with pytest.raises(PreflightError, match=r"holds no PostgreSQL \(wanted postgres and initdb"):
+    with pytest.raises(PreflightError, match=r"holds no PostgreSQL \(expected postgres and initdb"):
         find_installation(str(tmp_path))
 
 

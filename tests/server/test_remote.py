@@ -120,7 +120,7 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(place, mon
         return connect(self, dbname)
 
     monkeypatch.setattr(Remote, "connect", pooled)
-    with pytest.raises(PreflightError, match="does not heed the connection's options"):
+    with pytest.raises(PreflightError, match="ignores connection options"):
         place(**OWN)
 
 
@@ -131,7 +131,7 @@ def test_settings_hold_for_our_database_alone(foreign, journal, place):
     assert remote.check_settings(remote.database) == in_force
     shown = [remote.value("SHOW work_mem"), other.value("SHOW work_mem"), foreign.shows("work_mem")]
     assert shown == ["8MB", "4MB", "4MB"]
-    with pytest.raises(SettingError, match="checkpoint_timeout is the whole server's: say server_wide"):
+    with pytest.raises(SettingError, match="checkpoint_timeout applies to the whole server: set server_wide"):
         remote.configure({"work_mem": "8MB", TIMEOUT: "7min"}, journal.chapter())
     assert foreign.altered() == {}
 
@@ -170,12 +170,12 @@ def test_a_setting_that_is_refused_overruled_or_altered_meanwhile_ends_the_trial
         remote.configure({TIMEOUT: "1s"}, journal.chapter())
     assert foreign.altered() == {}
     overruled = foreign.given(f"ALTER ROLE boss IN DATABASE {remote.database} SET work_mem = '6MB'")
-    with overruled, pytest.raises(SettingError, match="work_mem: asked for 8MB"):
+    with overruled, pytest.raises(SettingError, match="work_mem: requested 8MB"):
         remote.configure({"work_mem": "8MB"}, journal.chapter())
     tuner = place("tuner", server_wide=True)
     tuner.configure({TIMEOUT: "7min"}, journal.chapter())
     altered = foreign.given("ALTER SYSTEM SET checkpoint_timeout = '8min'")
-    with altered, pytest.raises(SettingError, match=r"checkpoint_timeout: asked for 7min, .* with 480 s"):
+    with altered, pytest.raises(SettingError, match=r"checkpoint_timeout: requested 7min, .* with 480 s"):
         tuner.check_settings(tuner.database)
 
 

@@ -9,7 +9,7 @@ SELECT *, most - reserved - in_use AS free FROM (
            -- what a session is, the server tells only of our own; every client's has a database
            (SELECT count(*)::int FROM others
             WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend') AS in_use
-    UNION ALL SELECT 'our role''s limit', rolconnlimit, 0, (SELECT count(*)::int FROM others WHERE usename = rolname)
+    UNION ALL SELECT 'the role''s limit', rolconnlimit, 0, (SELECT count(*)::int FROM others WHERE usename = rolname)
     FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0
     UNION ALL SELECT 'the database''s limit', datconnlimit, 0, (SELECT count(*)::int FROM others AS o WHERE o.datname = d.datname)
     FROM pg_database AS d WHERE datname = current_database() AND datconnlimit >= 0 AND %s

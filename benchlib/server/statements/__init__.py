@@ -1,7 +1,7 @@
-"""A workload of the statements that somebody's server runs: ``pg_stat_statements`` says which, ``pg_stats`` with what values.
+"""A workload from ``pg_stat_statements``, with parameter values from ``pg_stats``.
 
-Nothing is executed there but the queries beside this file: a statement is prepared, which tells the types of its parameters,
-and forgotten. A column is a row of ``columns.sql``, what has been called one of ``called.sql``.
+The server only runs the queries of this directory, and prepares each statement to learn its parameter
+types. A column is a row of ``columns.sql``, a called statement a row of ``called.sql``.
 """
 
 import re
@@ -39,16 +39,16 @@ _ABSENT = "pg_stat_statements is not in that database: it takes shared_preload_l
 
 
 class _LeftOutError(Exception):
-    """Why a statement has no script, in words that go for several."""
+    """The reason why a statement has no script."""
 
 
 def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[dict[str, Any], list[str]]:
-    """A workload, as its file has it, of the ``top`` most called statements; and in lines what it covers and leaves out.
+    """Return a workload file of the ``top`` most called statements, and lines on its coverage.
 
     Raises:
-        PreflightError: the server does not keep its statements.
-        InputError: none of them can be run.
-        ServerError: the server refuses, or has gone.
+        PreflightError: pg_stat_statements is not installed there.
+        InputError: no statement can be run.
+        ServerError: the server refuses, or is gone.
 
     """
     outcomes, scripts = dict[str, list[Row]](), list[dict[str, Any]]()
@@ -86,21 +86,26 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
 
 
 class _Reader:
-    """Reads the statements of one server. ``tables`` has the columns of the tables that scripts use, by number and name."""
+    """A reader of one server's statements.
+
+    ``tables``: the columns of the tables that scripts use, by table oid and column name.
+    """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self.tables: dict[int, dict[str, Row]] = {}
 
     def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of one of the queries beside this file."""
+        """Return the rows of a query in this directory."""
         return fetch(self.connection, (Path(__file__).parent / f"{query}.sql").read_text(), parameters)
 
     def script(self, called: Row, scales: int, *, writes: bool) -> str:
-        """A statement as a script that draws its parameters; an array gets as many elements as rows are returned.
+        """Return a statement as a script that draws its parameters.
+
+        An array gets as many elements as the statement returns rows.
 
         Raises:
-            _LeftOutError: it cannot be one.
+            _LeftOutError: the statement cannot be run as a script.
 
         """
         sql = _TYPED.sub(r"\2::\1", called["query"]).rstrip("; \n")
@@ -154,7 +159,7 @@ class _Reader:
         return "\n".join([about, *lines, f"{for_pgbench(sql, values)};\n"])
 
     def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[int, dict[str, Row]]]:
-        """The numbers of the tables that a statement uses by what it calls them, and their columns."""
+        """Return a statement's table oids by name and alias, and their columns."""
         pairs = ("".join(texts[at : at + 3]) for at in range(len(texts)))
         given = [name for name in {*texts, *pairs} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
         called = [_plain(name) for name, after in pairwise(texts) if after == "("]
@@ -180,7 +185,7 @@ class _Reader:
 def _source(
     text: str, number: int, parameter: Row, names: Mapping[str, int], tables: Mapping[int, Mapping[str, Row]]
 ) -> Row | str:
-    """Where a parameter's values come from: the column that it is compared with or written to; or a number."""
+    """Return the column or the number that a parameter's values come from."""
     here = rf"\${number}(?!\d)"
     compared = re.search(_COMPARED + here, text, re.IGNORECASE)
     of, name = (compared["of"] or "", compared["column"]) if compared else ("", _inserted(text, here))
@@ -205,7 +210,7 @@ def _source(
 
 
 def _inserted(text: str, parameter: str) -> str:
-    """The column that a statement inserts a parameter's value into; empty if none."""
+    """Return the column that an INSERT writes a parameter to; empty if none."""
     match, here = re.search(_INSERTED, text, re.IGNORECASE), re.search(parameter, text)
     depth = place = 0
     for token in text[match.end() : here.start()].split() if match and here else ():
@@ -217,12 +222,12 @@ def _inserted(text: str, parameter: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name as the catalogs have it."""
+    """Return a name as the catalogs have it."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
 def _share(outcome: str, rows: Sequence[Row]) -> str:
-    """How many statements went so, and how much of all calls and of all time they are."""
+    """Return an outcome's number of statements and its share of calls and time."""
     calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
     first = " ".join(rows[0]["query"].split())[:60]
     return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"
