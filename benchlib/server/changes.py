@@ -1,8 +1,7 @@
 """Changes to an external server, and how each is undone.
 
-The run's :mod:`benchlib.host.journal` records each change before it is made. A record holds no password:
-libpq finds it in the service file, ``.pgpass`` or the environment. To undo a change twice, or one that was
-never made, has no effect.
+The run's :mod:`benchlib.host.journal` records each change before it is made, without passwords. Undoing
+a change twice, or one never made, has no effect.
 """
 
 from typing import Annotated, Any, Literal, LiteralString
@@ -36,7 +35,7 @@ _END_SESSIONS = {what: read_sql(f"end_sessions_of_{what}") for what in _STATEMEN
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
-    """Connect in autocommit mode to a connection service or URI; ``parameters`` take precedence.
+    """Connect in autocommit mode to a service or URI; ``parameters`` take precedence.
 
     Raises:
         psycopg.Error: the server cannot be reached, or refuses.
@@ -61,7 +60,9 @@ def alter(connection: Session, scope: sql.Composable, name: str, value: str | No
 
 
 def in_auto_conf(connection: Session, view: str, name: str) -> str | None:
-    """Return the value that ``ALTER SYSTEM`` set, or None; ``view``: pg_file_settings or pg_settings.
+    """Return a parameter's value set by ``ALTER SYSTEM``, or None.
+
+    ``view``: pg_file_settings or pg_settings.
 
     Raises:
         psycopg.Error: the server refuses the query.
@@ -91,7 +92,7 @@ def reload(connection: Session) -> None:
 
 
 class Altered(Change):
-    """A parameter set by ``ALTER SYSTEM``; ``former``: its value there before, or None."""
+    """A parameter set by ``ALTER SYSTEM``; ``former``: its value before, or None."""
 
     server: str
     name: str
@@ -112,7 +113,7 @@ class Altered(Change):
         alter(connection, sql.SQL("SYSTEM"), self.name, self.value)
 
     def undo(self) -> None:
-        """Restore the former value and reload, unless the server's owner has changed it since.
+        """Restore the former value and reload, unless the owner has changed it since.
 
         Raises:
             StudyError: the server cannot be reached, or refuses.
@@ -124,7 +125,7 @@ class Altered(Change):
                 reload(connection)
 
     def _owner_changed_it(self, connection: Session) -> bool:
-        """Return whether the file holds a third value; False if we may not read it."""
+        """Return whether the file has a third value; False if we may not read it."""
         try:
             current = in_auto_conf(connection, "pg_file_settings", self.name)
         except errors.InsufficientPrivilege:
@@ -134,7 +135,7 @@ class Altered(Change):
 
 
 class Created(Change):
-    """A database or schema that benchlib creates; its name ends with a random number."""
+    """A database or schema of benchlib; its name ends with a random number."""
 
     server: str
     what: Literal["database", "schema"]
@@ -153,7 +154,7 @@ class Created(Change):
         connection.execute(sql.SQL(_STATEMENTS[self.what][0]).format(sql.Identifier(self.name)))
 
     def undo(self) -> None:
-        """Drop it, after ending the sessions that use it.
+        """Drop it after ending its sessions.
 
         Raises:
             StudyError: the server cannot be reached, or refuses.

@@ -12,7 +12,7 @@ _LINE = re.compile(
 
 
 def shortened(log: str, limit: int) -> str:
-    """Return the last ``limit`` characters of a log, after its earlier checkpoint lines."""
+    """Return a log's last ``limit`` characters after its earlier checkpoint lines."""
     early = log[: max(len(log) - limit, 0)].splitlines(keepends=True)
     return "".join(line for line in early if "checkpoint" in line) + log[-limit:]
 
@@ -20,10 +20,8 @@ def shortened(log: str, limit: int) -> str:
 def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
     """Return a row per checkpoint in a log; times in seconds since ``since_epoch_s``.
 
-    - ``kind``: ``timed`` (checkpoint_timeout), ``wal`` (max_wal_size) or ``requested`` (command or shutdown);
-    - null: a value that the log does not contain.
-
-    Lines must begin with a time in UTC, the default if the server's time zone is UTC. Others are ignored.
+    ``kind``: ``timed`` (checkpoint_timeout), ``wal`` (max_wal_size) or ``requested``. Unknown: null.
+    Lines without a UTC time are ignored.
     """
     rows: list[dict[str, object]] = []
     for line in log.splitlines():

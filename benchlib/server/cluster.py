@@ -1,8 +1,7 @@
 """An embedded PostgreSQL cluster: create, configure, start, stop.
 
-The server listens on a Unix socket in a private directory, so many run at once without port conflicts.
-It listens on one network address more for remote clients. It is a child of this process; the guardian
-process ends it if this process dies.
+The server listens on a Unix socket in a private directory, and on a network address only for remote
+clients. It is a child process; the guardian process ends it if this process dies.
 """
 
 import contextlib
@@ -64,8 +63,7 @@ class Door:
 class Cluster(Server):
     """A data directory with its server. ``folder`` holds data, socket and log.
 
-    A socket's path must be shorter than 104 bytes (macOS) or 108 (Linux).
-    ``groups``: the control groups that the server starts in.
+    Keep its path short: a socket's path has at most 103 bytes (macOS) or 107 (Linux).
     """
 
     settings_file = "benchlib.conf"
@@ -86,7 +84,7 @@ class Cluster(Server):
 
     @property
     def running(self) -> bool:
-        """Whether the server process exists; does not reap it, so its CPU time stays readable."""
+        """Whether the server process exists; does not reap it, which keeps its CPU time."""
         if self._process is None or self._process.returncode is not None:
             return False
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -98,7 +96,7 @@ class Cluster(Server):
 
     @property
     def port(self) -> int:
-        """The port, also part of the socket's name."""
+        """The port."""
         return self.door.port if self.door else PORT
 
     @property
@@ -107,7 +105,7 @@ class Cluster(Server):
         return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
 
     def open_door(self, door: Door) -> None:
-        """Listen at an address from the next start on; :meth:`admit` then sets the password."""
+        """Listen at an address from the next start on; :meth:`admit` sets the password."""
         self.door = door
         lines = ["local all all trust", "local replication all trust"]
         lines += [
@@ -126,14 +124,12 @@ class Cluster(Server):
                 connection.execute(statement)
 
     def make_folders(self) -> None:
-        """Create the cluster's directory and its socket directory."""
+        """Create the directories of cluster and socket."""
         for folder in (self.folder, self.sockets):
             self.shell.make_directory(folder)
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
-        """Create an empty cluster with initdb.
-
-        ``trust`` is safe: only the owner can open the socket's directory.
+        """Create an empty cluster; only the owner can open its socket, so trust is safe.
 
         Raises:
             ServerError: initdb failed.
@@ -150,9 +146,9 @@ class Cluster(Server):
         self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", append=True)
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":
-        """Copy this stopped cluster to another directory; see :func:`.copying.copy_tree`.
+        """Copy this stopped cluster to another directory.
 
-        ``data`` and ``wal``: empty directories for data and WAL. The cluster's directory then links to them.
+        ``data`` and ``wal``: empty directories for data and WAL, which the copy links to.
 
         Raises:
             ServerError: the copy failed.
@@ -176,14 +172,14 @@ class Cluster(Server):
         self.write(self.settings_file, conf_text({"log_checkpoints": True, **settings}))
 
     def write(self, name: str, text: str, *, append: bool = False) -> None:
-        """Write, or append to, a file of the data directory as the server's user."""
+        """Write or append to a file of the data directory, as the server's user."""
         self.shell.write(self.data / name, text, append=append)
 
     def start(self, limit_s: float = START_LIMIT_S) -> None:
         """Start the server and wait until it accepts connections.
 
         Raises:
-            ServerError: it ended or did not answer in time; the message has its last error.
+            ServerError: it ended or did not answer in time.
             SettingError: a setting did not take effect; the server is stopped.
 
         """
@@ -208,7 +204,7 @@ class Cluster(Server):
             raise
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Stop the server by a fast shutdown, or ``immediately``; SIGKILL is the last resort."""
+        """Stop the server: fast shutdown, or ``immediately``; at last by SIGKILL."""
         if self._process is None:
             return
         steps = [(signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
@@ -220,7 +216,7 @@ class Cluster(Server):
         self._process = None
 
     def connect(self, dbname: str | None = None) -> Session:
-        """Connect as superuser; see :func:`superuser_session`."""
+        """Connect as superuser."""
         return superuser_session(str(self.sockets), self.port, dbname or self.database)
 
     def log_text(self, offset: int = 0) -> str:
@@ -235,7 +231,7 @@ class Cluster(Server):
 
 
 def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
-    """Return a log from a byte offset on; empty if missing or not a regular file of the user."""
+    """Return a log from a byte offset on; empty if it is not a file of the user."""
     try:
         descriptor = files.opened(log, owner=shell.uid)
     except (OSError, PreflightError):
@@ -246,10 +242,7 @@ def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
 
 
 def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
-    """Return the server's error for invalid settings, or None if it accepts them.
-
-    The server program reads them without starting, so no cluster is needed.
-    """
+    """Return the server's error for invalid settings, or None; it is not started."""
     shell = Shell(server_user())
     with tempfile.TemporaryDirectory(prefix="benchlib-", dir="/var/tmp") as name:
         admit_servers(Path(name))
@@ -261,7 +254,7 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
 
 
 def superuser_session(host: str, port: int, dbname: str, password: str | None = None) -> Session:
-    """Connect to a cluster as superuser; see :func:`.server.open_session`."""
+    """Connect to a cluster as superuser."""
     return open_session(
         ours=True, host=host, port=port, user=SUPERUSER, password=password, dbname=dbname,
         tcp_user_timeout=30_000, keepalives_idle=10,
@@ -272,7 +265,7 @@ _IN_FILE = re.compile(r' in file ".*" line \d+')
 
 
 def log_lines(output: str) -> list[str]:
-    """Return a log's lines; without refusals of clients while the server starts."""
+    """Return a log's lines, without refusals while the server starts."""
     lines = map(str.strip, output.splitlines())
     return [line for line in lines if line and "the database system is" not in line]
 

@@ -1,8 +1,7 @@
 """Fast copies of a loaded data set.
 
-On xfs and btrfs a copy shares its blocks with the original. On other file systems the kernel copies the
-bytes (``copy_file_range``). GNU ``cp`` does both. Times: ``data/benchmarks/restore.csv``, from
-``benchmarks/restore.py``.
+On xfs and btrfs a copy shares its blocks with the original, elsewhere the kernel copies the bytes.
+Times: ``data/benchmarks/restore.csv``, from ``benchmarks/restore.py``.
 """
 
 import fcntl
@@ -20,7 +19,7 @@ _COPY = ("cp", "-a", "--reflink=auto") if sys.platform == "linux" else ("cp", "-
 
 
 def copy_tree(shell: Shell, source: Path, target: Path) -> None:
-    """Copy a directory that nothing writes to; the copy may not be on disk yet.
+    """Copy a directory that nothing writes to, without fsync.
 
     Raises:
         ServerError: the copy failed; the partial copy is removed.

@@ -1,8 +1,7 @@
 """Differences between two snapshots of a server's counters, PostgreSQL 10 to 18.
 
 A count is null if the version lacks it or it was reset meanwhile.
-Source: PostgreSQL documentation, "The Cumulative Statistics System", and the release notes: version 17
-moved the checkpointer's counters to a separate view and those of backends to pg_stat_io.
+Source: PostgreSQL documentation, "The Cumulative Statistics System", and the release notes of 17.
 """
 
 from collections.abc import Mapping
@@ -27,9 +26,8 @@ _SOURCES = {
 def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
     """Return the server's counts; ``buffers_*`` and ``blocks_*`` in pages.
 
-    - ``wal_bytes``: the difference of the WAL positions, available in all versions;
-    - ``buffers_by_backends``: pages written by other processes than checkpointer and background writer,
-      new pages included.
+    - ``wal_bytes``: the difference of the WAL positions;
+    - ``buffers_by_backends``: without checkpointer and background writer, with new pages.
     """
     counts: dict[str, float | None] = {}
     for name, sources in _SOURCES.items():
@@ -42,7 +40,7 @@ def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
 
 
 def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
-    """Return the pages written by backends from pg_stat_io (version 16 on), or None."""
+    """Return the pages written by backends from pg_stat_io, or None before 16."""
     key = ("backend_type", "object", "context")
     earlier = {tuple(row[name] for name in key): row for row in before.get("io") or ()}
     pages = []

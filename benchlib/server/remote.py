@@ -1,8 +1,7 @@
 """An external server, connected to through libpq.
 
-benchlib creates a database or schema there. libpq finds passwords in ``.pgpass``, the service file or the
-environment; the load tool gets its connection through environment variables. Passwords never appear in
-arguments, files or messages.
+benchlib creates a database or schema there. Passwords never appear in arguments, files or messages:
+libpq finds them, and the load tool gets them in environment variables.
 """
 
 import contextlib
@@ -69,9 +68,9 @@ class Remote(Server):
     def preflight(
         self, *, clients: int, settings: Mapping[str, SettingValue], needs_mib: int
     ) -> list[tuple[str, str]]:
-        """Check that the server can run a level, without changes; return pairs of name and text.
+        """Check that the server can run a level; return pairs of name and text.
 
-        ``clients``: most concurrent clients of the load; ``needs_mib``: size of its data.
+        ``clients``: most concurrent clients; ``needs_mib``: size of the data.
 
         Raises:
             PreflightError: a requirement is not met.
@@ -84,8 +83,8 @@ class Remote(Server):
                 raise PreflightError(
                     f"external server “{target.server}” runs PostgreSQL {version}; {_OLDEST} or later is required"
                 )
-            lacks, wide = rights.of_settings(connection, target, settings)
-            rights.insist(connection, target, rights.of_place(connection, target) | lacks)
+            missing, wide = rights.missing_for_settings(connection, target, settings)
+            rights.require(connection, target, rights.missing_for_creation(connection, target) | missing)
             role = fetch(connection, rights.RIGHTS)[0]
             allowed = [
                 f"a new schema {target.own_schema}" if target.own_schema else "a new database",
@@ -116,10 +115,10 @@ class Remote(Server):
 
     @classmethod
     def open(cls, target: Target, chapter: Chapter) -> Self:
-        """Return the server with a new database or schema, which is dropped with the chapter.
+        """Return the server with a new database or schema, dropped with the chapter.
 
         Raises:
-            PreflightError: it cannot be reached, a right is missing, or the database holds other tables.
+            PreflightError: it cannot be reached, a right is missing, or other tables are there.
             ServerError: the new database or schema cannot be used.
 
         """
@@ -129,7 +128,7 @@ class Remote(Server):
         what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
         created = Created(server=target.server, what=what, name=name)
         with _reaching(target) as connection:
-            rights.insist(connection, target, rights.of_place(connection, target))
+            rights.require(connection, target, rights.missing_for_creation(connection, target))
             chapter.note(created)
             created.make(connection)
         if target.own_schema:
@@ -151,22 +150,22 @@ class Remote(Server):
         return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
     def vacuum(self, options: str) -> None:
-        """Vacuum; in a schema only benchlib's tables. See :meth:`Server.vacuum`."""
+        """Vacuum; in a schema only benchlib's tables."""
         if not self._schema:
             super().vacuum(options)
             return
-        for table in self.query(read_sql("our_tables")):
+        for table in self.query(read_sql("schema_tables")):
             self.execute(f"VACUUM ({options}) {table['name']}")
 
     @property
     def connection(self) -> Connection:
-        """The load tool's connection; :meth:`shell` has all but the database's name."""
+        """The load tool's connection; :meth:`shell` has the rest."""
         return Connection(dbname=self.database)
 
     def shell(self) -> Shell:
-        """Return the load tool's shell: the caller's user, with the connection in environment variables.
+        """Return the load tool's shell, with the connection in environment variables.
 
-        Parameters without a variable, such as ``keepalives``, have libpq's defaults.
+        It runs as the caller, whose certificates it needs. Parameters without a variable have defaults.
 
         Raises:
             ServerError: the server is gone.
@@ -189,21 +188,20 @@ class Remote(Server):
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
         """Apply a level's settings and check that they take effect.
 
-        - in a database: ``ALTER DATABASE``;
-        - in a schema: options of each new session, :meth:`shell` included;
-        - parameters that a session cannot set: ``ALTER SYSTEM``, until the chapter is undone.
+        By ``ALTER DATABASE``, in a schema by options of new sessions. Parameters that no session can set: by
+        ``ALTER SYSTEM`` until the chapter is undone.
 
         Raises:
-            SettingError: the server refused a setting, or it did not take effect.
+            SettingError: a setting was refused or did not take effect.
             ServerError: the server is gone.
 
         """
         self.want(settings)
         values = {name: spelled(value) for name, value in settings.items()}
         with asking(), self.connect(self.maintenance) as connection:
-            lacks, self._server_wide = rights.of_settings(connection, self.target, settings)
-            if lacks:
-                raise SettingError(f"the server refuses the settings: {'; '.join(lacks)}")
+            missing, self._server_wide = rights.missing_for_settings(connection, self.target, settings)
+            if missing:
+                raise SettingError(f"the server refuses the settings: {'; '.join(missing)}")
             for name, value in values.items():
                 try:
                     if name.lower() in self._server_wide:
@@ -261,7 +259,7 @@ class Remote(Server):
 
 @contextlib.contextmanager
 def sole_run(server: str, number: int) -> Iterator[None]:
-    """Hold an advisory lock on the external server, so that two runs cannot change its settings.
+    """Hold an advisory lock, so that two runs cannot change the server's settings.
 
     Raises:
         HostBusyError: another run holds it.

@@ -31,8 +31,7 @@ class Source:
 class Relay:
     """A proxy process that delays traffic between a replica and its primary.
 
-    It starts as the current user, since the servers' user may lack access to our Python. ``sockets``: the
-    directory to connect to.
+    It switches to the servers' user itself, who may lack access to our Python. Connect to ``sockets``.
 
     Raises:
         ServerError: it did not start.
@@ -62,11 +61,9 @@ class Relay:
 
 
 class Replica(Cluster):
-    """A replica in a subdirectory of its primary's cluster, with the same control groups.
+    """A replica in a subdirectory of a cluster, with the same control groups.
 
-    - ``name``: its application name and replication slot;
-    - ``places``: empty directories for ``data`` and ``wal``, by default its own;
-    - ``before_start``: called when its files exist.
+    ``places``: empty directories for ``data`` and ``wal``; ``before_start``: called when its files exist.
     """
 
     def __init__(self, beside: Cluster, number: int, source: Source, basebackup: Path) -> None:
@@ -110,7 +107,7 @@ class Replica(Cluster):
         """Configure the copy as a standby with the primary's settings and start it.
 
         Raises:
-            ServerError, SettingError: as :meth:`Cluster.start`, or the proxy does not start.
+            ServerError, SettingError: as :meth:`Cluster.start`, or the proxy failed.
 
         """
         self.before_start()

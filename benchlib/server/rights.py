@@ -1,6 +1,6 @@
-"""An external server's name and the role's rights there; all checks leave it unchanged."""
+"""An external server's name, and checks of the role's rights without changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -53,18 +53,16 @@ _OVERRIDING = {
 }
 """Sources in ``pg_settings`` that take precedence over a server's, a database's or our sessions' values."""
 
-Lacks = dict[str, str | None]
+Missing = dict[str, str | None]
 """Reasons why a level cannot run on a server, each with the GRANT that helps, or None."""
 
 
 class Target(Model):
     """An external server: a connection service, or a ``postgresql://`` URI.
 
-    benchlib creates a database there, or with ``own_schema`` a schema with that prefix. A database that holds
-    other tables is refused, unless ``beside`` repeats its name. A text sets ``server``.
-
-    Settings apply to that database or to benchlib's sessions. ``server_wide`` permits ``ALTER SYSTEM`` for
-    parameters that no session can set. Passwords belong in ``.pgpass``, the service file or the environment.
+    - ``own_schema``: create a schema with this prefix instead of a database;
+    - ``beside``: the database's name, required if it holds other tables;
+    - ``server_wide``: permit ``ALTER SYSTEM`` for parameters that no session can set.
     """
 
     server: NotEmpty
@@ -94,36 +92,36 @@ class Target(Model):
         return self
 
 
-def insist(connection: Session, target: Target, lacks: Lacks) -> None:
-    """Check that no requirement is missing.
+def require(connection: Session, target: Target, missing: Missing) -> None:
+    """Check that nothing is missing.
 
     Raises:
-        PreflightError: lists what is missing, with the SQL that grants it.
+        PreflightError: lists all that is missing, with the GRANTs.
 
     """
-    if lacks:
+    if missing:
         where = f"“{target.server}”, in the database {connection.info.dbname}"
-        grants = [(where, grant) for grant in lacks.values() if grant]
-        raise PreflightError(f"cannot use external server “{target.server}”: {'; '.join(lacks)}", grants)
+        grants = [(where, grant) for grant in missing.values() if grant]
+        raise PreflightError(f"cannot use external server “{target.server}”: {'; '.join(missing)}", grants)
 
 
-def of_place(connection: Session, target: Target) -> Lacks:
+def missing_for_creation(connection: Session, target: Target) -> Missing:
     """Return why benchlib cannot create its database or schema there."""
     rights, database = fetch(connection, RIGHTS)[0], connection.info.dbname
-    lacks: Lacks = {"it is a read-only replica": None} if rights["replica"] else {}
+    missing: Missing = {"it is a read-only replica": None} if rights["replica"] else {}
     if target.own_schema is None:
-        return lacks | _lacking(rights, "may_create_database")
-    others = fetch(connection, read_sql("tables_of_others"), [_KNOWN_SCHEMAS])[0]["count"]
+        return missing | _missing_right(rights, "may_create_database")
+    others = fetch(connection, read_sql("other_tables"), [_KNOWN_SCHEMAS])[0]["count"]
     if others and target.beside != database:
         reason = (
             f"the database {database} holds {others} other tables: remove 'own_schema' to use a new database, "
             f"or set beside: {database}"
         )
-        lacks[reason] = None
-    return lacks | _lacking(rights, "may_create_schema")
+        missing[reason] = None
+    return missing | _missing_right(rights, "may_create_schema")
 
 
-def _lacking(rights: Mapping[str, Any], name: str) -> Lacks:
+def _missing_right(rights: Mapping[str, Any], name: str) -> Missing:
     """Return the missing right with its GRANT; empty if the role has it."""
     action, sql = _GRANTS[name]
     reason = f"the role {{role}} may not {action}".format_map(rights)
@@ -149,31 +147,35 @@ def connections(connection: Session, target: Target, clients: int) -> str:
     return f"{needed:,} needed of {free:,} ({reason})"
 
 
-def of_settings(
+def missing_for_settings(
     connection: Session, target: Target, settings: Mapping[str, SettingValue]
-) -> tuple[Lacks, set[str]]:
-    """Return why settings cannot be applied there, and the names that need ``ALTER SYSTEM``.
+) -> tuple[Missing, set[str]]:
+    """Return why settings cannot be applied, and the names that need ``ALTER SYSTEM``.
 
-    Reasons: a restart is needed, the former value is hidden, a right is missing, the value is invalid.
-    Values of parameters that no session can set are checked only by ``ALTER SYSTEM``.
+    Values of parameters that no session can set are not checked.
 
     Raises:
         psycopg.Error: the server refuses the query.
 
     """
-    rights, rows, lacks = fetch(connection, RIGHTS)[0], _parameters(connection, settings), Lacks()
+    may_alter = "has_parameter_privilege(name, 'ALTER SYSTEM')"
+    if connection.info.server_version < _GRANTABLE:
+        may_alter = "current_setting('is_superuser') = 'on'"
+    query, names = read_sql("parameter_rights").format(may=may_alter), [name.lower() for name in settings]
+    rows = {row["name"]: row for row in fetch(connection, query, [names])}
+    rights, missing = fetch(connection, RIGHTS)[0], Missing()
     for name, value in settings.items():
         row = rows.get(name.lower())
-        if reason := _unfit(target, row, value):
-            lacks[f"{name} = {spelled(value)}: {reason}"] = None
+        if reason := _unsettable_reason(target, row, value):
+            missing[f"{name} = {spelled(value)}: {reason}"] = None
         elif row and row["wide"]:
-            lacks |= _for_everybody(connection, target, row, rights)
+            missing |= _missing_for_server(connection, target, row, rights)
         else:
-            lacks |= _for_us(connection, name, value, rights)
-    return lacks, {name for name, row in rows.items() if row["wide"]}
+            missing |= _missing_for_sessions(connection, name, value, rights)
+    return missing, {name for name, row in rows.items() if row["wide"]}
 
 
-def _unfit(target: Target, row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
+def _unsettable_reason(target: Target, row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
     """Return why no role could apply a setting, or None; ``row``: the parameter."""
     if row is None:
         return "the server has no such parameter"
@@ -190,29 +192,31 @@ def _unfit(target: Target, row: Mapping[str, Any] | None, value: SettingValue) -
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _for_everybody(
+def _missing_for_server(
     connection: Session, target: Target, row: Mapping[str, Any], rights: Mapping[str, Any]
-) -> Lacks:
+) -> Missing:
     """Return why a parameter cannot be set for the whole server."""
-    name, lacks = row["name"], Lacks()
+    name, missing = row["name"], Missing()
     if not target.server_wide:
         advice = "set server_wide: true in the level's target to change it for all sessions"
-        lacks[f"{name} applies to the whole server: {advice}"] = None
+        missing[f"{name} applies to the whole server: {advice}"] = None
     if not rights["alterable"]:
-        lacks["this server does not allow ALTER SYSTEM (allow_alter_system = off)"] = None
+        missing["this server does not allow ALTER SYSTEM (allow_alter_system = off)"] = None
     if not row["may_alter"]:
-        lacks |= _ungranted(connection, "ALTER SYSTEM", name, rights)
-    lacks |= _lacking(rights, "may_reload")
-    return lacks if row["source"] == "default" else lacks | _lacking(rights, "sees_former")
+        missing |= _missing_grant(connection, "ALTER SYSTEM", name, rights)
+    missing |= _missing_right(rights, "may_reload")
+    return missing if row["source"] == "default" else missing | _missing_right(rights, "sees_former")
 
 
-def _for_us(connection: Session, name: str, value: SettingValue, rights: Mapping[str, Any]) -> Lacks:
-    """Return why a parameter cannot be set for our sessions, by trying it in a transaction."""
+def _missing_for_sessions(
+    connection: Session, name: str, value: SettingValue, rights: Mapping[str, Any]
+) -> Missing:
+    """Return why our sessions cannot set a parameter, by trying it."""
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
     except psycopg.errors.InsufficientPrivilege:
-        return _ungranted(connection, "SET", name, rights)
+        return _missing_grant(connection, "SET", name, rights)
     except psycopg.DatabaseError as error:
         if connection.closed:
             raise
@@ -220,7 +224,7 @@ def _for_us(connection: Session, name: str, value: SettingValue, rights: Mapping
     return {}
 
 
-def _ungranted(connection: Session, right: str, name: str, rights: Mapping[str, Any]) -> Lacks:
+def _missing_grant(connection: Session, right: str, name: str, rights: Mapping[str, Any]) -> Missing:
     """Return that the role lacks a right to a parameter, with its GRANT."""
     reason = f"the role {rights['role']} may not {right} {name}"
     if connection.info.server_version < _GRANTABLE:
@@ -231,20 +235,9 @@ def _ungranted(connection: Session, right: str, name: str, rights: Mapping[str, 
 def former_value(connection: Session, name: str) -> str | None:
     """Return the value that ``ALTER SYSTEM`` set before, or None.
 
-    It reads pg_file_settings if the role may, else pg_settings. :func:`of_settings` ensures that one shows it.
-
     Raises:
         psycopg.Error: the server refuses the query.
 
     """
     view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
     return in_auto_conf(connection, view, name)
-
-
-def _parameters(connection: Session, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the existing parameters by name, with context, source and rights."""
-    may = "has_parameter_privilege(name, 'ALTER SYSTEM')"
-    if connection.info.server_version < _GRANTABLE:
-        may = "current_setting('is_superuser') = 'on'"
-    rows = fetch(connection, read_sql("asked_parameters").format(may=may), [[name.lower() for name in names]])
-    return {row["name"]: row for row in rows}

@@ -27,7 +27,7 @@ _CONNECTING = threading.RLock()
 
 
 def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Session:
-    """Connect in autocommit mode; for embedded clusters (``ours``) without ``PG*`` variables.
+    """Connect in autocommit mode; ``ours``: without the caller's ``PG*`` variables.
 
     Raises:
         psycopg.Error: the server cannot be reached, or refuses.
@@ -47,7 +47,7 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
 
 
 def _service_address(conninfo: str) -> dict[str, str]:
-    """Return a service's address as libpq reads it; psycopg would prefer ``PGHOST``."""
+    """Return a service's address as libpq reads it; psycopg prefers ``PGHOST``."""
     if not (service := conninfo_to_dict(conninfo).get("service")):
         return {}
     former = os.environ.get("PGSERVICE")
@@ -72,7 +72,7 @@ def read_sql(name: str) -> str:
 def fetch(
     connection: Session, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
 ) -> list[dict[str, Any]]:
-    """Return the rows of one query as dictionaries; empty if the statement returns none.
+    """Return the rows of one query as dictionaries.
 
     Raises:
         psycopg.Error: the server refuses, or is gone.
@@ -86,8 +86,7 @@ def fetch(
 class Server:
     """A server that can be queried; subclasses define how to connect.
 
-    - ``database``: the load's database;
-    - ``settings_file``: the file that must hold the settings, for :meth:`check_settings`.
+    ``database``: the load's; ``settings_file``: the file that :meth:`check_settings` expects.
     """
 
     database: str = DATABASE
@@ -170,13 +169,10 @@ class Server:
         return str(self.value("SHOW server_version", self.maintenance))
 
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """Return the load's parameters by name: ``setting``, ``unit``, ``boot_val``, ``source``.
+        """Return the load's parameters: ``setting``, ``unit``, ``boot_val``, ``source``.
 
-        - ``boot_val``: PostgreSQL's built-in default; ``source``: ``default`` if nothing else set it;
-        - omitted: parameters that the session set, and text parameters at their default;
-        - text that may name a host, directory or user: ``set``, without ``boot_val``.
-
-        Source: PostgreSQL documentation, "pg_settings".
+        ``boot_val`` is the built-in default. Text that may name a host, directory or user is ``set``.
+        Omitted: parameters of the session, and text at its default.
 
         Raises:
             ServerError: as :meth:`query`.
@@ -203,8 +199,8 @@ class Server:
     def check_settings(self, dbname: str | None = None) -> dict[str, str]:
         """Return the wanted settings as a session in ``dbname`` shows them, with units.
 
-        A setting is in force if it comes from our file and is unchanged since the first check. The server itself
-        may choose a value (source ``override``), as for ``wal_buffers = -1``.
+        A setting must come from our file and stay unchanged since the first check, unless the server itself
+        chose it (source ``override``).
 
         Raises:
             SettingError: a setting is not in force, or waits for a restart.

@@ -1,7 +1,6 @@
 """A server's statistics: counters, plans, wait events and flush rates.
 
-A view that a version lacks, or that the role may not read, is null. For differences between two
-snapshots see :mod:`benchlib.server.counters`.
+A view that the version lacks, or that the role may not read, is null.
 """
 
 import contextlib
@@ -52,24 +51,24 @@ def snapshot(server: Server) -> dict[str, Any]:
     """
     major = server.major
     _await_handover(server, major)
-    return {name: _visible(server, sql) if major >= since else None for name, (since, sql) in _VIEWS.items()}
+    return {name: _visible(server, sql) if major >= first else None for name, (first, sql) in _VIEWS.items()}
 
 
 def growth(server: Server) -> float | None:
-    """Return the largest ratio of current rows to rows at the last ANALYZE, or None if unknown.
+    """Return the largest ratio of rows now to rows at the last ANALYZE, or None.
 
     Raises:
         ServerError: the server is gone.
 
     """
-    times = _visible(server, read_sql("growth").format(ours=OURS))
-    return None if times is None else float(times)
+    ratio = _visible(server, read_sql("growth").format(ours=OURS))
+    return None if ratio is None else float(ratio)
 
 
 def _await_handover(server: Server, major: int) -> None:
-    """Wait until the counts of ended sessions are visible, for at most 5 s.
+    """Wait up to 5 s until the counts of ended sessions are visible.
 
-    A session reports its counts when it ends. Before version 15 a collector process adds up to 0.5 s.
+    A session reports its counts at its end. Before version 15 a collector adds up to 0.5 s.
     """
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(5.0):
@@ -86,8 +85,8 @@ def end_beside(server: Server) -> bool:
         ServerError: the server is gone.
 
     """
-    ended = read_sql("end_beside").format(beside=BESIDE)
-    return any(not server.query(ended) for _ in ticks(60.0))
+    terminate = read_sql("end_background").format(beside=BESIDE)
+    return any(not server.query(terminate) for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:
@@ -114,9 +113,7 @@ def reset(server: Server) -> None:
 
 @contextlib.contextmanager
 def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
-    """Yield a function that counts the load's ``sessions`` by wait event type and wait event.
-
-    Both are null for a session on the CPU.
+    """Yield a function that counts the load's ``sessions`` by wait event (null: CPU).
 
     Raises:
         ServerError: as :func:`_connected`.
@@ -128,7 +125,7 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
 
 @contextlib.contextmanager
 def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
-    """Yield a function that reads :data:`benchlib.host.sampler.FILES` through the server.
+    """Yield a function that reads :data:`.sampler.FILES` through the server.
 
     Raises:
         ServerError: as :func:`_connected`, or the role may not read files.
@@ -147,9 +144,7 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
 
 @contextlib.contextmanager
 def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[..., list[Any]]]:
-    """Yield a function that runs queries on one connection.
-
-    It connects now, before the load uses all connections.
+    """Yield a query function; it connects before the load takes all connections.
 
     Raises:
         ServerError: the server cannot be reached; from the function: it is gone, or refuses.
@@ -167,10 +162,9 @@ def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[.
 
 
 def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:
-    """Run the workload's ``explain`` statements; return ``statement`` and JSON ``plan`` of each.
+    """Run the workload's ``explain`` statements; return ``statement`` and ``plan``.
 
-    All run in one transaction that is rolled back. An explained update still leaves dead rows, and the
-    statistics count its reads. Times in ms.
+    All run in one transaction that is rolled back, but leave dead rows and counts. Times in ms.
 
     Raises:
         ServerError: the server refused a statement, or is gone.
@@ -196,9 +190,9 @@ def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, 
 
 
 def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
-    """Return the flush rate of each method in a directory; see :mod:`benchlib.load.parse`.
+    """Return the flush rate of each method in a directory, in about 18 s.
 
-    It takes about 18 s and needs 16 MiB. Source: PostgreSQL documentation, "pg_test_fsync".
+    Source: PostgreSQL documentation, "pg_test_fsync".
 
     Raises:
         ServerError: it cannot write there.

@@ -112,8 +112,7 @@ def workshop(
 ) -> Iterator[Templates]:
     """Yield the templates of a guarded run; at its end all clusters are stopped.
 
-    - ``environment``: variables of the processes, such as libpq's;
-    - ``abroad``: some servers are external.
+    ``environment``: variables of the processes; ``abroad``: some servers are external.
 
     Raises:
         PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
@@ -127,8 +126,8 @@ def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell,
     """Load a workload's data, vacuum and checkpoint; ``program``: the pgbench to use.
 
     Raises:
-        LoadError: the load tool could not load its tables.
-        PreflightError: the load tool is not installed.
+        LoadError: the load tool failed.
+        PreflightError: it is not installed.
         ServerError: the server refused a statement.
 
     """

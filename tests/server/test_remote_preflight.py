@@ -163,8 +163,8 @@ def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(fo
     assert {*measurement.settings.values()} == {"420 s", "3600000 ms", "2048 MB"}
 
 
-def test_the_grants_in_the_readme_are_what_a_server_takes(foreign):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_a_server_accepts_the_grants_in_the_documentation(foreign):
+    text = (Path(__file__).parents[2] / "docs/how-to/external-server.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     first, *grants = [part.strip() for part in re.sub("--.*", "", block).split(";") if part.strip()]
     assert len(grants) == 10
