@@ -1,7 +1,6 @@
-"""Changes to an external server, and how each is undone.
+"""Changes to an external server, recorded first in :mod:`benchlib.host.journal`.
 
-The run's :mod:`benchlib.host.journal` records each change before it is made, without passwords. Undoing
-a change twice, or one never made, has no effect.
+Undoing a change twice, or one never made, has no effect.
 """
 
 from typing import Annotated, Any, Literal, LiteralString

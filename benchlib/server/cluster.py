@@ -1,7 +1,7 @@
 """An embedded PostgreSQL cluster: create, configure, start, stop.
 
-The server listens on a Unix socket in a private directory, and on a network address only for remote
-clients. It is a child process; the guardian process ends it if this process dies.
+The server listens on a Unix socket, and on a network address only for remote clients. The guardian
+process ends it if this process dies.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class Door:
 
     @classmethod
     def at(cls, address: str, clients: Sequence[str]) -> Self:
-        """Return access at a free port of an address, with a random password.
+        """Return access at a free port, with a random password.
 
         Raises:
             ServerError: the address does not belong to this host.
@@ -63,7 +63,7 @@ class Door:
 class Cluster(Server):
     """A data directory with its server. ``folder`` holds data, socket and log.
 
-    Keep its path short: a socket's path has at most 103 bytes (macOS) or 107 (Linux).
+    A socket's path has at most 103 bytes (macOS) or 107 (Linux).
     """
 
     settings_file = "benchlib.conf"
@@ -146,9 +146,7 @@ class Cluster(Server):
         self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", append=True)
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":
-        """Copy this stopped cluster to another directory.
-
-        ``data`` and ``wal``: empty directories for data and WAL, which the copy links to.
+        """Copy this stopped cluster; with links to ``data`` and ``wal`` if given.
 
         Raises:
             ServerError: the copy failed.

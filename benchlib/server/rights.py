@@ -81,7 +81,7 @@ class Target(Model):
             parts = urlsplit(self.server)
             parameters = {name.lower() for name, _ in parse_qsl(parts.query)}
             if parts.scheme not in ("postgresql", "postgres"):
-                raise ValueError("expected a connection service or a postgresql:// URI")
+                raise ValueError("expected the name of a connection service, or a postgresql:// URI")
             if parts.password is not None or parameters & _SECRETS:
                 raise ValueError(
                     "no password in a level: notebooks and reports would show it; "
@@ -92,20 +92,22 @@ class Target(Model):
         return self
 
 
-def require(connection: Session, target: Target, missing: Missing) -> None:
-    """Check that nothing is missing.
+def require(connection: Session, target: Target, settings: Mapping[str, SettingValue]) -> set[str]:
+    """Check all that a level needs; return the settings that need ``ALTER SYSTEM``.
 
     Raises:
         PreflightError: lists all that is missing, with the GRANTs.
 
     """
-    if missing:
+    for_settings, server_wide = missing_for_settings(connection, target, settings)
+    if missing := _missing_for_creation(connection, target) | for_settings:
         where = f"“{target.server}”, in the database {connection.info.dbname}"
         grants = [(where, grant) for grant in missing.values() if grant]
         raise PreflightError(f"cannot use external server “{target.server}”: {'; '.join(missing)}", grants)
+    return server_wide
 
 
-def missing_for_creation(connection: Session, target: Target) -> Missing:
+def _missing_for_creation(connection: Session, target: Target) -> Missing:
     """Return why benchlib cannot create its database or schema there."""
     rights, database = fetch(connection, RIGHTS)[0], connection.info.dbname
     missing: Missing = {"it is a read-only replica": None} if rights["replica"] else {}

@@ -24,6 +24,7 @@ DATABASE = "bench"
 
 
 _CONNECTING = threading.RLock()
+_CONNECTION_DEFAULTS = {"connect_timeout": 10, "application_name": "benchlib", "client_encoding": "UTF8"}
 
 
 def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Session:
@@ -38,10 +39,9 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
         address = {} if ours else _service_address(conninfo)
         removed = {name: os.environ.pop(name) for name in [*os.environ] if ours and name.startswith("PG")}
         try:
-            parameters = {
-                "connect_timeout": 10, "application_name": "benchlib", "client_encoding": "UTF8", **address, **parameters,
-            }  # fmt: skip
-            return psycopg.connect(conninfo, autocommit=True, **parameters)
+            return psycopg.connect(
+                conninfo, autocommit=True, **{**_CONNECTION_DEFAULTS, **address, **parameters}
+            )
         finally:
             os.environ.update(removed)
 
@@ -199,8 +199,7 @@ class Server:
     def check_settings(self, dbname: str | None = None) -> dict[str, str]:
         """Return the wanted settings as a session in ``dbname`` shows them, with units.
 
-        A setting must come from our file and stay unchanged since the first check, unless the server itself
-        chose it (source ``override``).
+        A setting must come from our file, unchanged since the first check, or be the server's choice.
 
         Raises:
             SettingError: a setting is not in force, or waits for a restart.
@@ -235,7 +234,7 @@ class Server:
 def asking(
     failed: str = "the server refused or went away", error: type[BenchlibError] = ServerError
 ) -> Iterator[None]:
-    """Raise a psycopg error as an ``error`` with a message of one line."""
+    """Convert psycopg errors to an ``error`` of one line."""
     try:
         yield
     except psycopg.Error as reason:

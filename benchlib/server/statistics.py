@@ -68,7 +68,7 @@ def growth(server: Server) -> float | None:
 def _await_handover(server: Server, major: int) -> None:
     """Wait up to 5 s until the counts of ended sessions are visible.
 
-    A session reports its counts at its end. Before version 15 a collector adds up to 0.5 s.
+    Before version 15 they appear up to 0.5 s late.
     """
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(5.0):

@@ -1,4 +1,4 @@
-"""A cluster is made, told its settings, believed only on what it says itself, and stopped; so is a relay."""
+"""Clusters and the delay proxy: create, configure, verify, stop."""
 
 import os
 import re
@@ -83,14 +83,14 @@ def test_what_did_not_take_ends_the_server_with_the_reason_in_one_line(settings,
 
 
 @pytest.mark.pg
-def test_settings_that_a_server_would_refuse_are_told_in_its_own_words_without_starting_it(installed):
+def test_refused_settings_are_reported_with_the_servers_message_without_a_start(installed):
     unknown, wrong = "unrecognized configuration parameter", "invalid value for parameter"
-    for settings, said in (
+    for settings, message in (
         ({"work_memory": "8MB", "jitt": False}, f'{unknown} "work_memory"; {unknown} "jitt"'),
         ({"work_mem": "8 pigs", "jit": "?"}, f'{wrong} "work_mem": "8 pigs"; parameter "jit" requires a Boolean value'),
         ({"work_mem": "8MB", "zero_damaged_pages": True}, None),
     ):  # fmt: skip
-        assert refusal(installed("18"), settings) == said
+        assert refusal(installed("18"), settings) == message
 
 
 @pytest.mark.pg
@@ -114,7 +114,7 @@ def test_initdb_takes_a_levels_options_or_says_why_not(scratch, installed):
     assert {file.stat().st_size for file in (cluster.data / "pg_wal").glob("0*")} == {4 << 20}
 
 
-def test_nobody_else_reaches_it_and_the_callers_variables_change_nothing(started, monkeypatch):
+def test_only_the_owner_can_connect_and_the_callers_variables_are_ignored(started, monkeypatch):
     for variable in ("PGPORT=1", "PGHOSTADDR=127.0.0.1", "PGSERVICE=none", "PGOPTIONS=-c work_mem=99MB"):
         monkeypatch.setenv(*variable.split("=", 1))
     cluster = started(work_mem="8MB")
@@ -209,9 +209,9 @@ def guarded(runs, ready):
 
 def test_a_relay_ends_with_its_run(scratch):
     runs = scratch / "runs"
-    told, ready = Pipe(duplex=False)
+    receiver, ready = Pipe(duplex=False)
     doomed = begun(guarded, runs, ready)
-    assert told.poll(60)
+    assert receiver.poll(60)
     assert [p for p in processes_of(runs) if "relay.py" in " ".join(p.cmdline())]
     doomed.kill()
     doomed.join()

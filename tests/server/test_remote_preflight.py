@@ -1,4 +1,4 @@
-"""What a server that is not ours does not allow is said in one line, before anything is changed on it."""
+"""Missing rights on an external server are reported in one line before any change."""
 
 import re
 import socket
@@ -26,7 +26,7 @@ FIVE = "ALTER ROLE boss SET work_mem = '5MB'"
 
 
 def check(target: Any = "boss", settings: Any = (), clients: int = 4) -> dict[str, str]:
-    """What is said of each thing, by its name."""
+    """Return the text of each subject of the check."""
     asked = Target.model_validate(target)
     rows = Remote(asked).preflight(clients=clients, settings=dict(settings), needs_mib=50)
     name = "server by URI" if "://" in asked.server else f"service {asked.server}"
@@ -40,7 +40,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
     return str(caught.value)
 
 
-def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
+def test_the_check_reports_connections_rights_disk_and_host(foreign):
     foreign.wait_until_alone()
     database = "a new database, "
     for target, settings, words in (
@@ -62,7 +62,7 @@ def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
 
 
 @pytest.mark.parametrize(
-    ("given", "target", "settings", "said"),
+    ("given", "target", "settings", "expected"),
     [
         ([], WIDE, {"shared_buffers": "1GB"}, "shared_buffers = 1GB: needs a restart of the server"),
         ([], WIDE, {"block_size": 8192}, "is fixed when the server is built"),
@@ -88,14 +88,14 @@ def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
         (["CREATE SCHEMA o_0123456789ab", "CREATE TABLE o_0123456789ab.t (n int)"], OWN, {}, None),
     ],
 )  # fmt: skip
-def test_what_keeps_a_level_from_a_server_and_what_does_not(foreign, given, target, settings, said):
+def test_levels_that_a_server_accepts_or_refuses(foreign, given, target, settings, expected):
     with foreign.given(*given):
-        if said is None:
+        if expected is None:
             check(target, settings)
             return
         message = refusal(target, settings)
     assert message.startswith(f"cannot use external server “{Target.model_validate(target).server}”: ")
-    assert re.search(re.escape(said).replace(r"\.\*", ".*"), message)
+    assert re.search(re.escape(expected).replace(r"\.\*", ".*"), message)
 
 
 def test_a_server_that_forbids_alter_system(foreign):
@@ -129,18 +129,18 @@ def test_a_server_that_cannot_be_reached(services, foreign, monkeypatch):
 def test_too_many_clients(foreign):
     foreign.wait_until_alone()
     assert check(clients=92)["connections"].startswith("97 needed of 97")
-    said = refusal(clients=93)
-    assert "93 clients and 5 sessions of benchlib need 98 connections, 97 are free (" in said
-    assert "(max_connections 100 less 3 reserved less 0 in use): use at most 92 clients" in said
+    message = refusal(clients=93)
+    assert "93 clients and 5 sessions of benchlib need 98 connections, 97 are free (" in message
+    assert "(max_connections 100 less 3 reserved less 0 in use): use at most 92 clients" in message
     with foreign.cluster.connect("postgres"):
         assert "96 are free (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=92)
         assert "96 are free" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
     with foreign.given("GRANT CREATE ON DATABASE postgres TO guest"):
-        said = refusal({**OWN, "server": "guest"}, clients=20)
-    assert "12 are free (the role's limit 12 less 0 in use)" in said
+        message = refusal({**OWN, "server": "guest"}, clients=20)
+    assert "12 are free (the role's limit 12 less 0 in use)" in message
 
 
-def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(foreign, trials, unguarded):
+def test_all_missing_rights_are_reported_as_sql_that_suffices(foreign, trials, unguarded):
     target = {"server": "guest", "own_schema": "bench_own", "server_wide": True}
     settings = {
         "work_mem": {"work_mem": "8MB"},
@@ -151,8 +151,8 @@ def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(fo
     plan = bench_plan(levels, arrangement="fresh")
     with pytest.raises(PreflightError) as caught:
         preflight(plan)
-    said, pasted = str(caught.value).split("; as a superuser of “guest”, in the database postgres: ")
-    assert all(f"level “{name}”: cannot use external server “guest”: " in said for name in levels)
+    message, pasted = str(caught.value).split("; as a superuser of “guest”, in the database postgres: ")
+    assert all(f"level “{name}”: cannot use external server “guest”: " in message for name in levels)
     grants = [statement.strip() for statement in pasted.removesuffix(";").split(";")]
     assert len(grants) == len({*grants}) == 6
     with foreign.given(*grants):

@@ -1,4 +1,4 @@
-"""A workload of what a real server has run: typed, drawn, weighted; what cannot be is said; and it runs elsewhere."""
+"""A workload from pg_stat_statements: types, values, weights, omissions; and it runs on another server."""
 
 import re
 from pathlib import Path
@@ -74,7 +74,7 @@ def shop(request, created, shelter):
 
 @pytest.fixture
 def run_all(started, installed, scratch, tmp_path):
-    """Loads a workload into a database on a server of our own, and runs each of its scripts thrice."""
+    """Load a workload into an embedded cluster and run each script three times."""
     cluster, pgbench = started(), installed(find_pgbench().version).program("pgbench")
 
     def run(keys, protocol, scale):
@@ -131,7 +131,7 @@ def test_reading_statements_become_scripts_that_run_with_values_of_the_data(shop
         assert elsewhere.value(condition), what
 
 
-def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop):
+def test_coverage_and_omissions_are_reported_with_reasons(shop):
     keys, lines = workload_of(shop, "shop", 20, writes=False)
     assert re.match(r"taken: \d+ \(SELECT .* …\), [\d.]+ % of the calls, [\d.]+ % of the time$", lines[0])
     for sql, reason in LEFT_OUT.items():
@@ -144,7 +144,7 @@ def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop):
     assert any("not among the 2 most called" in line for line in lines)
 
 
-def test_a_schema_that_is_closed_to_the_role_is_said_once(shop):
+def test_a_schema_without_access_is_reported_once(shop):
     shop.execute("CREATE ROLE reader IN ROLE pg_read_all_stats", "ALTER DATABASE shop SET role = reader")
     try:
         _, lines = workload_of(shop, "shop", 20, writes=False)
