@@ -1,4 +1,4 @@
-"""A scratch folder and clusters of a test's own. No test meets a user's run or data."""
+"""A scratch directory and clusters for tests, separate from the user's runs and data."""
 
 import multiprocessing
 import os
@@ -37,22 +37,22 @@ _LOADED: dict[tuple[object, ...], Cluster] = {}
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
-    """Whether it holds before so many seconds have gone."""
+    """Return whether the condition becomes true in time."""
     return any(condition() for _ in ticks(within_s)) or condition()
 
 
 def begun(work: Callable[..., object], *args: Any, has_helpers: bool = False) -> ForkProcess:
-    """A process that does this; a copy of the tests' own, so that it need not import the library anew."""
+    """Start a forked process, which need not import the library again."""
     process = multiprocessing.get_context("fork").Process(target=work, args=args, daemon=not has_helpers)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the tests' other thread holds no lock of ours
+        warnings.simplefilter("ignore", DeprecationWarning)  # the other thread of the tests holds no lock
         process.start()
     return process
 
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder with a path short enough for sockets, which the servers' user may enter."""
+    """Yield a directory with a short path for sockets, accessible to the servers' user."""
     folder = Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
     folder.chmod(0o755)
     try:
@@ -63,7 +63,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder that stands for the root of the file system where it is about the kernel's files."""
+    """A directory that replaces the root of the kernel's files."""
     monkeypatch.setattr(facts, "ROOT", tmp_path)
     return tmp_path
 
@@ -85,25 +85,25 @@ def shelter() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def runnable(shelter: Path) -> Runnable:
-    """An installation where the servers' user can reach it; looked at once."""
+    """Return an installation that the servers' user can run; cached."""
     return cache(lambda one: runnable_by(Shell(server_user()), one, shelter))
 
 
 @pytest.fixture(scope="session")
 def installed(runnable: Runnable) -> Callable[[str | None], Installation]:
-    """An installation by its version, by default the newest, where the servers' user can reach it."""
+    """Return an installation by version, by default the newest, that the servers' user can run."""
     return lambda version: runnable(find_installation(version))
 
 
 @pytest.fixture(scope="session")
 def created(shelter: Path, runnable: Runnable) -> Make:
-    """An empty cluster of a version, made once and never started: tests take copies of it."""
+    """Return an empty cluster of a version, created once and never started; tests copy it."""
     numbers = count()
 
     @cache
     def made(installation: Installation) -> Cluster:
         cluster = Cluster(Shell(server_user()), installation, shelter / f"v{next(numbers)}")
-        # of small segments, since to copy large ones takes longer than most tests
+        # small segments are faster to copy
         cluster.create(["--wal-segsize=2"] if installation.major > 10 else [])
         return cluster
 
@@ -111,14 +111,14 @@ def created(shelter: Path, runnable: Runnable) -> Make:
 
 
 def hurried(cluster: Cluster) -> Cluster:
-    """Leave it to the kernel when files of a cluster reach the disk, unless its own settings say otherwise: nobody cuts the power."""
+    """Switch fsync off, unless the cluster's own settings switch it on."""
     file = cluster.data / "postgresql.conf"
     file.write_text(f"fsync = off\n{file.read_text()}")
     return cluster
 
 
 def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
-    """A pg_basebackup that does not wait for the disk either."""
+    """Return a pg_basebackup without fsync."""
     program = folder / "-".join(basebackup.parts[1:])
     if not program.exists():
         program.write_text(f'#!/bin/sh\nexec "{basebackup}" --no-sync "$@"\n')
@@ -128,7 +128,7 @@ def hurried_basebackup(basebackup: Path, folder: Path) -> Path:
 
 @pytest.fixture
 def new_cluster(created: Make, scratch: Path) -> Iterator[Make]:
-    """Makes clusters, and stops them after the test."""
+    """Create clusters, and stop them after the test."""
     made: list[Cluster] = []
 
     def make(version: str = "18") -> Cluster:
@@ -141,7 +141,7 @@ def new_cluster(created: Make, scratch: Path) -> Iterator[Make]:
 
 
 def remains(scratch: Path) -> list[str]:
-    """What is still mounted or attached below a folder, and the folders of ours."""
+    """Return mounts, loop devices and benchlib directories below a directory."""
     attached = (file.read_text().strip() for file in Path("/sys/block").glob("loop*/loop/backing_file"))
     loops = [file for file in attached if str(scratch) in file]
     return [*map(str, mounts_below(scratch)), *loops, *map(str, scratch.rglob("benchlib-*"))]
@@ -149,7 +149,7 @@ def remains(scratch: Path) -> list[str]:
 
 @pytest.fixture
 def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Benches share what the first of them made: installations that run, empty and loaded clusters. Nobody waits for the disk."""
+    """Share installations, empty clusters and loaded clusters between benches, without fsync."""
     load, make, program = Templates.loaded, Templates.empty, Templates.program
 
     def empty(templates: Templates, level: Level) -> Cluster:
@@ -170,12 +170,12 @@ def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch
     monkeypatch.setattr(Templates, "loaded", loaded)
     monkeypatch.setattr(Templates, "program", hurried_program)
     monkeypatch.setattr(installations, "runnable_by", lambda shell, one, _: runnable(one))
-    monkeypatch.setattr(os, "sync", lambda: None)  # no figure of a test depends on what is dirty elsewhere
+    monkeypatch.setattr(os, "sync", lambda: None)  # no test depends on it
 
 
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs have no guardian process, where nothing of the host is changed: what they start ends with them."""
+    """Run without a guardian process, for tests that do not change the host."""
 
     monkeypatch.setattr(guardian, "_start_guardian", lambda *_: os.open(os.devnull, os.O_WRONLY))
 
@@ -183,7 +183,7 @@ def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
 def bench_plan(
     levels: Mapping[str, Any], workload: str = "insert", load: Mapping[str, Any] | None = None, **more: Any
 ) -> Plan:
-    """A plan of trials of a second, on clusters that stay; the first level is the baseline."""
+    """Return a plan of one-second trials without rebuilds; the first level is the baseline."""
     return Plan(
         factor=Factor(
             question="?", baseline=next(iter(levels)), levels={k: Level.model_validate(v) for k, v in levels.items()}
@@ -195,7 +195,7 @@ def bench_plan(
 
 
 class Trials:
-    """Runs single trials on benches that are closed after the test."""
+    """Single trials on benches that are closed after the test."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self._stack, self._folder, self._numbers = stack, folder, count(1)
@@ -204,11 +204,11 @@ class Trials:
         return self._stack.enter_context(open_bench(plan, "test"))
 
     def close(self) -> None:
-        """Give back what the benches have."""
+        """Close the benches."""
         self._stack.close()
 
     def run(self, bench: Bench, level: str) -> tuple[Measurement, Path]:
-        """The measurement and the raw files of one more trial."""
+        """Run a trial; return its measurement and its directory of raw files."""
         number = next(self._numbers)
         folder = self._folder / f"raw-{number}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""A real server that plays somebody else's: passwords are asked for, and roles may do as much as in life."""
+"""An external server for tests: it requires passwords, and its roles have realistic rights."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
 
 ROLES = {"boss": "SUPERUSER", "maker": "CREATEDB", "guest": "CONNECTION LIMIT 12", "tuner": "CREATEDB"}
-"""What the roles may do; ``tuner`` may also set ``work_mem`` and ``checkpoint_timeout``, from PostgreSQL 15 on."""
+"""The roles' rights; ``tuner`` may also set ``work_mem`` and ``checkpoint_timeout``, from PostgreSQL 15 on."""
 
 _BACK = {
     r"GRANT (.*) TO (\w+)": r"REVOKE \1 FROM \2",
@@ -25,16 +25,16 @@ _BACK = {
     r"(ALTER EXTENSION \w+) ADD": r"\1 DROP",
     r"(ALTER .*) SET ([\w.]+) = .*": r"\1 RESET \2",
 }
-"""What undoes a statement of the server's owner."""
+"""Statements that undo the owner's statements."""
 
 
 def back(statement: str) -> str:
-    """The statement that undoes one."""
+    """Return the statement that undoes another."""
     return next(re.sub(did, undoes, statement) for did, undoes in _BACK.items() if re.search(did, statement))
 
 
 class Foreign:
-    """The server, as its owner sees it."""
+    """The server with its owner's rights."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -49,14 +49,14 @@ class Foreign:
         return f"postgresql://{role}@/{dbname}?host={self.cluster.sockets}"
 
     def execute(self, *statements: str) -> None:
-        """What the owner does; what changes settings holds when this returns."""
+        """Run statements as the owner, then reload the settings."""
         self.cluster.execute(*statements, dbname="postgres")
         with self.cluster.connect("postgres") as connection:
             reload(connection)
 
     @contextlib.contextmanager
     def given(self, *statements: str) -> Iterator[None]:
-        """What the owner has done, for the length of a test."""
+        """Run statements as the owner and undo them at the end."""
         try:
             self.execute(*statements)
             yield
@@ -70,13 +70,13 @@ class Foreign:
         return str(self.cluster.value(f"SHOW {name}", "postgres"))
 
     def altered(self) -> dict[str, str]:
-        """What ``ALTER SYSTEM`` has left."""
+        """Return the settings of ``ALTER SYSTEM``."""
         return dict(
             self.rows("SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'")
         )
 
     def set_for(self) -> dict[str, list[str]]:
-        """What ``ALTER DATABASE`` and ``ALTER ROLE`` have left, by database and role."""
+        """Return the settings of ``ALTER DATABASE`` and ``ALTER ROLE``, by database and role."""
         return dict(
             self.rows(
                 "SELECT concat_ws('/', datname, rolname), setconfig FROM pg_db_role_setting "
@@ -92,19 +92,19 @@ class Foreign:
         return {name for (name,) in rows}
 
     def state(self) -> tuple[object, ...]:
-        """All that a run may change, and has to give back."""
+        """Return all that a run may change and must restore."""
         shown = map(self.shows, ("work_mem", "checkpoint_timeout", "autovacuum"))
         return self.databases(), self.schemas(), self.altered(), self.set_for(), *shown
 
     def wait_until_alone(self) -> None:
-        """Let sessions of earlier tests end."""
+        """Wait until sessions of earlier tests have ended."""
         others = "SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL AND pid <> pg_backend_pid()"
         assert eventually(lambda: self.cluster.value(others, "postgres") == 0)
 
 
 @contextlib.contextmanager
 def foreign_server(empty: Cluster) -> Iterator[Foreign]:
-    """The server on a copy of an empty cluster."""
+    """Yield the server on a copy of an empty cluster."""
     with short_folder() as folder, contextlib.ExitStack() as stack:
         cluster = empty.clone(folder / "c")
         stack.callback(cluster.stop, immediately=True)
@@ -144,7 +144,7 @@ def services(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def journal(tmp_path: Path, foreign: Foreign, services: Path) -> Iterator[Journal]:
-    """A journal; whatever the test did, the server is then as it was."""
+    """A journal; after the test it checks that the server's state is restored."""
     before = foreign.state()
     journal = Journal(tmp_path / "journal")
     yield journal
@@ -154,5 +154,5 @@ def journal(tmp_path: Path, foreign: Foreign, services: Path) -> Iterator[Journa
 
 @pytest.fixture
 def place(journal: Journal) -> Callable[..., Remote]:
-    """Opens a place of our own there, by the keys of a target; it goes after the test."""
+    """Create a database or schema there, by the keys of a target, for one test."""
     return lambda server="boss", **more: Remote.open(Target(server=server, **more), journal.chapter())

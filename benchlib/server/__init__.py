@@ -1,1 +1,1 @@
-"""PostgreSQL: installations, clusters of ours with their followers, and servers that are not ours."""
+"""PostgreSQL installations, embedded clusters, replicas and external servers."""

@@ -1,8 +1,7 @@
-"""One running PostgreSQL of our own: made, configured, started, asked, stopped.
+"""An embedded PostgreSQL cluster: create, configure, start, stop.
 
-The server listens on a Unix socket in a private folder and on nothing else, so any
-number stand side by side without ports; where load comes from elsewhere or replicas are, at one address too. It runs
-as a child of this process; the guardian process ends it when this process dies.
+The server listens on a Unix socket, and on a network address only for remote clients. The guardian
+process ends it if this process dies.
 """
 
 import contextlib
@@ -40,7 +39,7 @@ STOP_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Door:
-    """How a server is reached over the network: at one address, by these clients alone, with a password."""
+    """The network access to a cluster: address, port, permitted clients, password."""
 
     address: str
     port: int
@@ -49,23 +48,22 @@ class Door:
 
     @classmethod
     def at(cls, address: str, clients: Sequence[str]) -> Self:
-        """A door at a free port of an address, with a password that nobody has seen.
+        """Return access at a free port, with a random password.
 
         Raises:
-            ServerError: the address is none of this host's.
+            ServerError: the address does not belong to this host.
 
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with os_errors_as(ServerError, f"nothing can listen at {address}"), socket.socket(family) as free:
+        with os_errors_as(ServerError, f"cannot listen at {address}"), socket.socket(family) as free:
             free.bind((address, 0))
             return cls(address, free.getsockname()[1], tuple(clients), secrets.token_urlsafe(24))
 
 
 class Cluster(Server):
-    """A data directory with its server. ``folder`` holds everything: data, socket, log.
+    """A data directory with its server. ``folder`` holds data, socket and log.
 
-    Short paths matter: a Unix socket's path must stay under 104 bytes (macOS) or 108.
-    ``groups`` are the folders of control groups that the server runs in from its next start on.
+    A socket's path has at most 103 bytes (macOS) or 107 (Linux).
     """
 
     settings_file = "benchlib.conf"
@@ -87,55 +85,55 @@ class Cluster(Server):
 
     @property
     def running(self) -> bool:
-        """Whether the server process is there; its processor time is left for whoever waits for it."""
+        """Whether the server process exists; does not reap it, which keeps its CPU time."""
         if self._process is None or self._process.returncode is not None:
             return False
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     @property
     def pid(self) -> int | None:
-        """The process id of the postmaster; None where none has been started."""
+        """The postmaster's process id, or None if not started."""
         return self._process.pid if self._process else None
 
     @property
     def port(self) -> int:
-        """The port, which is also in the socket's name."""
+        """The port."""
         return self.door.port if self.door else PORT
 
     @property
     def connection(self) -> Connection:
-        """How the load tool reaches it."""
+        """The load tool's connection."""
         return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
 
     def open_door(self, door: Door) -> None:
-        """Listen at an address too, from the next start on; :meth:`admit` sets the password once it runs."""
+        """Listen at an address from the next start on; :meth:`admit` sets the password."""
         self.door = door
         lines = ["local all all trust", "local replication all trust"]
-        lines += [f"host all,replication {SUPERUSER} {ip_network(one)} scram-sha-256" for one in door.clients]
+        lines += [
+            f"host all,replication {SUPERUSER} {ip_network(client)} scram-sha-256" for client in door.clients
+        ]
         self.write("pg_hba.conf", "\n".join([*lines, ""]))
 
     def admit(self) -> None:
-        """Set the door's password. The server hears only what it keeps of it, so that its log has none."""
+        """Set the network password; the server receives only its hash."""
         if self.door:
             with asking(), self.connect(self.maintenance) as connection:
                 secret, user = self.door.password.encode(), SUPERUSER.encode()
-                kept = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
-                names = Identifier(SUPERUSER), Literal(kept)
-                connection.execute("SET synchronous_commit = local")  # no replica is there to wait for
-                connection.execute(SQL("ALTER ROLE {} PASSWORD {}").format(*names))
+                verifier = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
+                statement = SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(SUPERUSER), Literal(verifier))
+                connection.execute("SET synchronous_commit = local")  # no replica is connected yet
+                connection.execute(statement)
 
     def make_folders(self) -> None:
-        """Make its folder, and the one of its socket."""
+        """Create the directories of cluster and socket."""
         for folder in (self.folder, self.sockets):
             self.shell.make_directory(folder)
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
-        """Make an empty cluster.
-
-        ``trust`` is safe here: the socket's folder is open to its owner alone.
+        """Create an empty cluster; only the owner can open its socket, so trust is safe.
 
         Raises:
-            ServerError: initdb failed; the message has its reason.
+            ServerError: initdb failed.
 
         """
         self.make_folders()
@@ -149,10 +147,7 @@ class Cluster(Server):
         self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", append=True)
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":
-        """A copy of this stopped cluster in another folder, by the fastest way that the file system has.
-
-        ``data`` and ``wal`` are empty folders elsewhere that its data and its WAL go into. The folder
-        then holds links to them, so that the server's command line names the folder all the same.
+        """Copy this stopped cluster; with links to ``data`` and ``wal`` if given.
 
         Raises:
             ServerError: the copy failed.
@@ -179,21 +174,21 @@ class Cluster(Server):
         self.placed, self.placed_wal = data, data / "pg_wal"
 
     def configure(self, settings: Mapping[str, SettingValue]) -> None:
-        """Write the settings into the cluster's own file; they hold from the next start on."""
+        """Write the settings; they take effect at the next start."""
         self.want(settings)
-        # the default since 15; a chart marks checkpoints
+        # the default since 15; charts mark checkpoints
         self.write(self.settings_file, conf_text({"log_checkpoints": True, **settings}))
 
     def write(self, name: str, text: str, *, append: bool = False) -> None:
-        """Write a file of the data directory, or append to it, as the user who runs the server."""
+        """Write or append to a file of the data directory, as the server's user."""
         self.shell.write(self.data / name, text, append=append)
 
     def start(self, limit_s: float = START_LIMIT_S) -> None:
-        """Start the server and wait until it answers.
+        """Start the server and wait until it accepts connections.
 
         Raises:
-            ServerError: it ended, or did not answer in time; the message has its last error.
-            SettingError: it ran, but not with the settings that were asked for, and was stopped.
+            ServerError: it ended or did not answer in time.
+            SettingError: a setting did not take effect; the server is stopped.
 
         """
         label, program = self.installation.label, self.installation.program("postgres")
@@ -217,27 +212,27 @@ class Cluster(Server):
             raise
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Stop the server: a fast shutdown, or at once; SIGKILL is the last resort."""
+        """Stop the server: fast shutdown, or ``immediately``; at last by SIGKILL."""
         if self._process is None:
             return
         steps = [(signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
-        for sig, patience in steps[immediately:]:
-            self._process.send_signal(sig)  # to one that has ended it sends nothing
+        for sig, limit_s in steps[immediately:]:
+            self._process.send_signal(sig)  # no effect on an ended process
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
+                self._process.wait(limit_s)
                 break
         self._process = None
 
     def connect(self, dbname: str | None = None) -> Session:
-        """A connection of the superuser; see :func:`superuser_session`."""
+        """Connect as superuser."""
         return superuser_session(str(self.sockets), self.port, dbname or self.database)
 
     def log_text(self, offset: int = 0) -> str:
-        """What the server has logged, from a byte offset on."""
+        """Return the server's log from a byte offset on."""
         return log_text(self.shell, self.log, offset)
 
     def log_size(self) -> int:
-        """The length of the server's log in bytes."""
+        """Return the length of the server's log in bytes."""
         with contextlib.suppress(OSError, PreflightError):
             descriptor = files.opened(self.log, owner=self.shell.uid)
             try:
@@ -248,7 +243,7 @@ class Cluster(Server):
 
 
 def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
-    """Return what a process of a shell's user has logged, from a byte on; empty where there is no log, or no plain file."""
+    """Return a log from a byte offset on; empty if it is not a file of the user."""
     try:
         descriptor = files.opened(log, owner=shell.uid)
     except (OSError, PreflightError):
@@ -259,10 +254,7 @@ def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
 
 
 def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
-    """Why a server of an installation would not take these settings, in its own words; None if it would.
-
-    It reads them and is not started, which takes no cluster.
-    """
+    """Return the server's error for invalid settings, or None; it is not started."""
     shell = Shell(server_user())
     with tempfile.TemporaryDirectory(prefix="benchlib-", dir="/var/tmp") as name:
         admit_servers(Path(name))
@@ -274,7 +266,7 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
 
 
 def superuser_session(host: str, port: int, dbname: str, password: str | None = None) -> Session:
-    """A connection to a server of ours as its superuser; see :func:`.server.open_session`."""
+    """Connect to a cluster as superuser."""
     return open_session(
         ours=True, host=host, port=port, user=SUPERUSER, password=password, dbname=dbname,
         tcp_user_timeout=30_000, keepalives_idle=10,
@@ -284,15 +276,18 @@ def superuser_session(host: str, port: int, dbname: str, password: str | None = 
 _IN_FILE = re.compile(r' in file ".*" line \d+')
 
 
+def log_lines(output: str) -> list[str]:
+    """Return a log's lines, without refusals while the server starts."""
+    lines = map(str.strip, output.splitlines())
+    return [line for line in lines if line and "the database system is" not in line]
+
+
 def failure_reason(output: str) -> str:
-    """The line of a program's output that says why it failed."""
-    # to refuse a connection while it starts is no failure
-    lines = [
-        line.strip() for line in output.splitlines() if line.strip() and "the database system is" not in line
-    ]
+    """Return the line of a program's output that states why it failed."""
+    lines = log_lines(output)
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
-        # what is wrong in a configuration file stands in the lines before
+        # the lines before it name the faults in the file
         faults = [_IN_FILE.sub("", line.strip()) for line in re.findall(r"LOG: *(.*parameter.*)", output)]
         errors = ["; ".join(faults)] if faults else errors
     return (errors or lines[-1:] or ["no output"])[0]

@@ -1,8 +1,6 @@
-"""Restoring a loaded data set by the fastest way that the file system has.
+"""Fast copies of a loaded data set; on xfs and btrfs they share its blocks.
 
-Where it can share blocks between files (xfs and btrfs, inside one file system), a copy is a matter of names; elsewhere
-the kernel moves the bytes (``copy_file_range``). ``cp`` of the GNU coreutils does both. Times are in
-``data/benchmarks/restore.csv``, made by ``benchmarks/restore.py``.
+Times: ``data/benchmarks/restore.csv``, from ``benchmarks/restore.py``.
 """
 
 import fcntl
@@ -20,14 +18,14 @@ _COPY = ("cp", "-a", "--reflink=auto") if sys.platform == "linux" else ("cp", "-
 
 
 def copy_tree(shell: Shell, source: Path, target: Path) -> None:
-    """Copy a folder of the shell's user that nobody writes to; it is not yet on disk when this returns.
+    """Copy a directory that nothing writes to, without fsync.
 
     Raises:
-        ServerError: the copy failed; nothing of it is left.
+        ServerError: the copy failed; the partial copy is removed.
 
     """
     if shell.run(["test", "-e", target, "-o", "-L", target]).returncode == 0:
-        raise ServerError(f"{target} is there already: a data set is copied to a new folder")
+        raise ServerError(f"{target} exists already; a data set needs a new directory")
     try:
         done = shell.run([*_COPY, source, target], timeout_s=3600)
         done.insist(ServerError, "copying the loaded data set failed")
@@ -37,10 +35,10 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
 
 
 def share_blocks(source: Path, target: Path) -> None:
-    """Make a new file that shares all blocks with another: what that holds at one moment, be it written to or not.
+    """Create a file that shares all blocks of another at one moment (reflink).
 
     Raises:
-        OSError: the file system cannot.
+        OSError: the file system does not support it.
 
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

@@ -1,17 +1,16 @@
-"""What a server counted between two snapshots, by the same names for all versions (10 to 18).
+"""Differences between two snapshots of a server's counters, PostgreSQL 10 to 18.
 
-What a version lacks, and what was reset meanwhile, is null.
-Source: PostgreSQL documentation, "The Cumulative Statistics System", of each version; its release notes:
-17 moved the checkpointer's counters into a view of their own and those of backends to pg_stat_io.
+A count is null if the version lacks it or it was reset meanwhile.
+Source: PostgreSQL documentation, "The Cumulative Statistics System", and the release notes of 17.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 Snapshot = Mapping[str, Any]
-"""What :func:`benchlib.server.statistics.snapshot` gave."""
+"""A result of :func:`benchlib.server.statistics.snapshot`."""
 
-# each count's view and column, in newer versions first
+# view and column of each count, newer versions first
 _SOURCES = {
     "blocks_read": (("database", "blks_read"),),
     "temp_bytes": (("database", "temp_bytes"),),
@@ -25,16 +24,15 @@ _SOURCES = {
 
 
 def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
-    """The server's counts; ``buffers_*`` and ``blocks_*`` are pages.
+    """Return the server's counts; ``buffers_*`` and ``blocks_*`` in pages.
 
-    ``wal_bytes`` is how far the WAL's position moved, since that is the same in all versions.
-    ``buffers_by_backends`` are of all processes but checkpointer and background writer, new pages included.
+    - ``wal_bytes``: the difference of the WAL positions;
+    - ``buffers_by_backends``: without checkpointer and background writer, with new pages.
     """
-    counts: dict[str, float | None] = dict.fromkeys(_SOURCES)
+    counts: dict[str, float | None] = {}
     for name, sources in _SOURCES.items():
-        for view, column in sources:
-            if (rise := _between(before.get(view), after.get(view), column)) is not None:
-                counts[name] = rise
+        rises = (_between(before.get(view), after.get(view), column) for view, column in sources)
+        counts[name] = next((rise for rise in rises if rise is not None), None)
     counts["wal_bytes"] = _rise(_lsn_bytes(before["lsn"]), _lsn_bytes(after["lsn"]))
     if "buffers_backend" not in (after.get("bgwriter") or ()):
         counts["buffers_by_backends"] = _pages_by_backends(before, after)
@@ -42,7 +40,7 @@ def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
 
 
 def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
-    """The pages that backends wrote, by pg_stat_io (16 and later); null where it says nothing of them."""
+    """Return the pages written by backends from pg_stat_io, or None before 16."""
     key = ("backend_type", "object", "context")
     earlier = {tuple(row[name] for name in key): row for row in before.get("io") or ()}
     pages = []
@@ -50,7 +48,7 @@ def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
         if now["object"] == "relation" and now["backend_type"] not in ("checkpointer", "background writer"):
             then = earlier.get(tuple(now[name] for name in key))
             for operation in ("write", "extend"):
-                # since 18 in bytes, before in operations of so many bytes each
+                # version 18: bytes; before: operations of op_bytes each
                 column = f"{operation}_bytes" if f"{operation}_bytes" in now else f"{operation}s"
                 if (rise := _between(then, now, column)) is not None:
                     pages.append(rise * now.get("op_bytes", 1) / after["block_size"])
@@ -58,7 +56,7 @@ def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
 
 
 def _lsn_bytes(lsn: str | None) -> int | None:
-    """A WAL position such as ``0/16B3740`` as a number of bytes."""
+    """Return a WAL position such as ``0/16B3740`` as a number of bytes."""
     if lsn is None:
         return None
     high, low = lsn.split("/")
@@ -66,7 +64,7 @@ def _lsn_bytes(lsn: str | None) -> int | None:
 
 
 def _between(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None, column: str) -> float | None:
-    """How far a counter of a row rose; null where it was reset meanwhile, or one of them lacks it."""
+    """Return a counter's increase; None if it was reset or is missing."""
     if not then or not now or then.get("stats_reset") != now.get("stats_reset"):
         return None
     return _rise(then.get(column), now.get(column))

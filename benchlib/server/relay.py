@@ -1,8 +1,7 @@
-"""Passes on what two servers say to each other, each way later by a delay: ``relay.py NEAR FAR MILLISECONDS USER``.
+"""A proxy that delays traffic: ``relay.py NEAR FAR MILLISECONDS USER``.
 
-It listens at the Unix socket NEAR and passes on to FAR, another one or ``ADDRESS:PORT``, as USER (who started it, if
-that is empty). Whoever says much is not slowed: what is under way is kept until it is due. It is run by its path and
-needs the standard library alone.
+It listens on the Unix socket NEAR and forwards to FAR, a socket or ``ADDRESS:PORT``. The delay does not
+limit throughput. Run by its path; standard library only.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ _CHUNK = 1 << 16
 
 
 async def serve(near: str, far: str, delay_s: float) -> None:
-    """Relay whoever connects, for ever."""
+    """Forward all connections until the process ends."""
 
     async def relay(near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
         address, _, port = far.rpartition(":")
@@ -25,29 +24,29 @@ async def serve(near: str, far: str, delay_s: float) -> None:
                 if far.startswith("/")
                 else asyncio.open_connection(address, port)
             )
-        except OSError:  # it has ended
+        except OSError:  # the server is gone
             near_out.close()
             return
-        ways = _pass_on(near_in, far_out, delay_s), _pass_on(far_in, near_out, delay_s)
-        await asyncio.gather(*ways, return_exceptions=True)
+        directions = _pass_on(near_in, far_out, delay_s), _pass_on(far_in, near_out, delay_s)
+        await asyncio.gather(*directions, return_exceptions=True)
 
     async with await asyncio.start_unix_server(relay, near) as server:
         await server.serve_forever()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Write what is read, and close at its end, each later; of one clock, so nothing overtakes what came before it."""
-    later = asyncio.get_running_loop().call_later
+    """Forward data, then the end of the stream, each after the delay and in order."""
+    call_later = asyncio.get_running_loop().call_later
     try:
         while data := await reader.read(_CHUNK):
-            later(delay_s, writer.write, data)
+            call_later(delay_s, writer.write, data)
             await writer.drain()
     finally:
-        later(delay_s, writer.close)
+        call_later(delay_s, writer.close)
 
 
 def main() -> None:
-    """Serve as the user that the command line names."""
+    """Run the proxy as the user on the command line."""
     near, far, delay_ms, user = sys.argv[1:]
     if user:
         entry = pwd.getpwnam(user)
@@ -55,7 +54,7 @@ def main() -> None:
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
 
-    # select waits by the microsecond, epoll by the millisecond
+    # select waits in microseconds, epoll in milliseconds
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         runner.run(serve(near, far, float(delay_ms) / 1000))
 

@@ -1,8 +1,7 @@
-"""A server that is not ours: reached as libpq reaches it, with a database or schema of our own on it.
+"""An external server, connected to through libpq.
 
-Passwords stay where they came from: libpq finds them in ``.pgpass``, the service file or the
-environment, and the load tool gets its connection by environment variables, so that no
-argument list, file or message has one.
+Passwords never appear in arguments, files or messages: libpq finds them, and the load tool gets them in
+environment variables.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ from typing import Any, Literal, Self
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from benchlib.errors import HostBusyError, PreflightError, ServerError, SettingError
+from benchlib.errors import HostBusyError, PreflightError, SettingError
 from benchlib.host.journal import Chapter
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.tool import Connection
@@ -31,36 +30,36 @@ from benchlib.server.server import Server, Session, asking, fetch, read_sql, rea
 
 _OLDEST = 10
 _RUNS = 0x62656E63
-"""The first number of the locks by which runs are known, "benc"."""
+"""The first key of a run's advisory lock, "benc"."""
 _OTHER_RUNS = read_sql("other_runs").format(runs=_RUNS)
 _HINTS = {
     "password": "; passwords come from the service file, PGPASSWORD or .pgpass",
-    "definition of service": "; services stand in ~/.pg_service.conf, or in the file that PGSERVICEFILE names",
+    "definition of service": "; services are defined in ~/.pg_service.conf or the file in PGSERVICEFILE",
 }
 _NO_CHECKPOINT = (
-    "no CHECKPOINT, so a trial starts with what is dirty (from 15 on: GRANT pg_checkpoint TO our_role)"
+    "no CHECKPOINT, so trials start with dirty buffers (version 15 on: GRANT pg_checkpoint TO the role)"
 )
-_NOT_FOR_THE_LOAD = ("service", "servicefile", "connect_timeout", "application_name")
-_KEPT_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
+_OMITTED_PARAMETERS = ("service", "servicefile", "connect_timeout", "application_name")
+_INHERITED_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 
 
 class Remote(Server):
-    """Somebody else's server; :meth:`open` gives us a place of our own on it."""
+    """An external server; :meth:`open` creates a database or schema on it."""
 
     settings_file = "postgresql.auto.conf"
 
     def __init__(self, target: Target) -> None:
-        """Connect to the target as it is.
+        """Connect to the server.
 
         Raises:
-            PreflightError: it cannot be reached, or refuses; in one line, with what to look at.
+            PreflightError: it cannot be reached, or refuses.
 
         """
         super().__init__()
         self.target = target
         self._server_wide: set[str] = set()
         with _reaching(target) as connection:
-            # .pgpass may have the password for the target's own database only
+            # .pgpass may have the password for this database only
             self._parameters = {"password": connection.info.password} if connection.info.password else {}
             self.maintenance = self.database = connection.info.dbname
             self._options = connection.info.options
@@ -69,33 +68,36 @@ class Remote(Server):
     def preflight(
         self, *, clients: int, settings: Mapping[str, SettingValue], needs_mib: int
     ) -> list[tuple[str, str]]:
-        """What the server offers of what a level asks for, as pairs of words, of which the first names its
-        connection service. Nothing is changed on it.
+        """Check that the server can run a level; return pairs of name and text.
 
-        ``clients`` is the most that the load uses at once, ``needs_mib`` what its data takes, in MiB.
+        ``clients``: most concurrent clients; ``needs_mib``: size of the data.
 
         Raises:
-            PreflightError: something is missing; one line says what.
+            PreflightError: a requirement is not met.
 
         """
         target = self.target
         with _reaching(target) as connection:
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
-                raise PreflightError(f"the target runs PostgreSQL {version}: {_OLDEST} or later is needed")
-            lacks, wide = rights.of_settings(connection, target, settings)
-            rights.insist(connection, target, rights.of_place(connection, target) | lacks)
-            place = f"a schema {target.own_schema}" if target.own_schema else "a database"
-            held = fetch(connection, rights.RIGHTS)[0]
-            allowed = [f"{place} of our own", "CHECKPOINT" if held["may_checkpoint"] else _NO_CHECKPOINT]
-            allowed += [
-                f"{name} for {'everybody there' if name in wide else 'us alone'}" for name in settings
+                raise PreflightError(
+                    f"external server “{target.server}” runs PostgreSQL {version}; {_OLDEST} or later is required"
+                )
+            server_wide = rights.require(connection, target, settings)
+            role = fetch(connection, rights.RIGHTS)[0]
+            allowed = [
+                f"a new schema {target.own_schema}" if target.own_schema else "a new database",
+                "CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT,
+                *(
+                    f"{name} for {'the whole server' if name.lower() in server_wide else 'benchlib only'}"
+                    for name in settings
+                ),
             ]
             program = find_pgbench(abroad=True)
             if connection.pgconn.ssl_in_use and not program.encrypts:
                 raise PreflightError(
-                    f"the connection to “{target.server}” is encrypted, which {program.label} was built without: "
-                    "install a PostgreSQL that has OpenSSL, as Debian's package postgresql"
+                    f"the connection to “{target.server}” is encrypted, but {program.label} was built without TLS: "
+                    "install a PostgreSQL with OpenSSL, such as Debian's package postgresql"
                 )
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
@@ -104,28 +106,28 @@ class Remote(Server):
             offers = {
                 "connections": rights.connections(connection, target, clients),
                 "rights": ", ".join(allowed),
-                "disk": f"about {needs_mib:,} MiB needed for each such level that stands; see that they are free: no server tells it",
-                "host": "sampled by the server" if held["may_read_files"] else f"not sampled: {HOST_GRANTS}",
+                "disk": f"about {needs_mib:,} MiB needed per level; check the free space, which a server cannot report",
+                "host": "sampled by the server" if role["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
         about = (name, f"PostgreSQL {version}, {answers}, {encrypted}")
-        return [about, *((f"{name}, {what}", words) for what, words in offers.items())]
+        return [about, *((f"{name}, {subject}", text) for subject, text in offers.items())]
 
     @classmethod
     def open(cls, target: Target, chapter: Chapter) -> Self:
-        """The server with a database of our own, or a schema; both go with the chapter.
+        """Return the server with a new database or schema, dropped with the chapter.
 
         Raises:
-            PreflightError: it cannot be reached, we have no right to it, or it would be beside the tables of others.
-            ServerError: what was made cannot be used.
+            PreflightError: it cannot be reached, a right is missing, or other tables are there.
+            ServerError: the new database or schema cannot be used.
 
         """
         remote = cls(target)
-        # every level has its own, and none is ever there already
+        # a new one for every level
         name = f"{target.own_schema or 'benchlib'}_{secrets.token_hex(6)}"
         what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
         created = Created(server=target.server, what=what, name=name)
         with _reaching(target) as connection:
-            rights.insist(connection, target, rights.of_place(connection, target))
+            rights.require(connection, target, {})
             chapter.note(created)
             created.make(connection)
         if target.own_schema:
@@ -135,68 +137,68 @@ class Remote(Server):
             remote.database = name
         schema = remote.value("SELECT current_schema()")
         if target.own_schema and schema != name:
-            # pgbench would drop and make its tables in the schema of others
+            # pgbench would drop and create its tables in another schema
             raise PreflightError(
-                f"the target “{target.server}” does not heed the connection's options (is a pooler between?): "
-                "name the server itself, or leave 'own_schema' out"
+                f"external server “{target.server}” ignores connection options, perhaps because of a pooler: "
+                "name the server itself, or remove 'own_schema'"
             )
         return remote
 
     def connect(self, dbname: str | None = None) -> Session:
-        """A connection in autocommit mode, by default to where the load runs; see :meth:`Server.connect`."""
+        """Connect in autocommit mode; see :meth:`Server.connect`."""
         return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
     def vacuum(self, options: str) -> None:
-        """See :meth:`Server.vacuum`; in a schema of ours its own tables: the others are somebody else's."""
+        """Vacuum; in a schema only benchlib's tables."""
         if not self._schema:
             super().vacuum(options)
             return
-        for table in self.query(read_sql("our_tables")):
+        for table in self.query(read_sql("schema_tables")):
             self.execute(f"VACUUM ({options}) {table['name']}")
 
     @property
     def connection(self) -> Connection:
-        """How the load tool reaches it: all but the database's name is in the environment of :meth:`shell`."""
+        """The load tool's connection; :meth:`shell` has the rest."""
         return Connection(dbname=self.database)
 
     def shell(self) -> Shell:
-        """What the load tool runs in: as the caller, whose certificates and tickets it needs, connected by its environment.
-
-        ``keepalives`` and the few other parameters that have no variable keep libpq's defaults.
+        """Return the load tool's shell, with the connection in environment variables.
 
         Raises:
-            ServerError: the server has gone.
+            ServerError: the server is gone.
 
         """
         with asking(), self.connect() as connection:
             info = connection.info
-            # of several hosts the one that answered, with its own port
-            place = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
-            given = {**info.get_parameters(), **place, "password": info.password}
-            if "hostaddr" in given:
-                given["hostaddr"] = info.hostaddr
-        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+            # of several hosts the one that answered
+            address = {"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname}
+            parameters = {**info.get_parameters(), **address, "password": info.password}
+            if "hostaddr" in parameters:
+                parameters["hostaddr"] = info.hostaddr
+        environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
         for option in psycopg.pq.Conninfo.get_defaults():
-            name, value = option.keyword.decode(), given.get(option.keyword.decode())
-            if option.envvar and value and name not in _NOT_FOR_THE_LOAD:
+            name, value = option.keyword.decode(), parameters.get(option.keyword.decode())
+            if option.envvar and value and name not in _OMITTED_PARAMETERS:
                 environment[option.envvar.decode()] = value
         return Shell(environment=environment)
 
     def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
-        """Set what a level asks for, and see that it holds: for our database or, from now on, for our sessions and those of
-        :meth:`shell`, and where no session may have its own by ``ALTER SYSTEM``, until the chapter is undone.
+        """Apply a level's settings and check that they take effect.
+
+        By ``ALTER DATABASE``, or in a schema by session options. Parameters that no session can set: by
+        ``ALTER SYSTEM`` until the chapter is undone.
 
         Raises:
-            SettingError: the server would not take a setting, or it did not take.
-            ServerError: the server has gone.
+            SettingError: a setting was refused or did not take effect.
+            ServerError: the server is gone.
 
         """
         self.want(settings)
         values = {name: spelled(value) for name, value in settings.items()}
         with asking(), self.connect(self.maintenance) as connection:
-            lacks, self._server_wide = rights.of_settings(connection, self.target, settings)
-            if lacks:
-                raise SettingError(f"the server would not take its settings: {'; '.join(lacks)}")
+            missing, self._server_wide = rights.missing_for_settings(connection, self.target, settings)
+            if missing:
+                raise SettingError(f"the server refuses the settings: {'; '.join(missing)}")
             for name, value in values.items():
                 try:
                     if name.lower() in self._server_wide:
@@ -207,7 +209,7 @@ class Remote(Server):
                     elif not self._schema:
                         alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
                 except psycopg.errors.DataError as error:
-                    raise SettingError(f"the server would not take {name}: {reason_of(error)}") from error
+                    raise SettingError(f"the server refuses {name}: {reason_of(error)}") from error
             if self._server_wide:
                 reload(connection)
         if self._schema:
@@ -215,11 +217,12 @@ class Remote(Server):
         self.check_settings(self.database)
 
     def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
-        """Have our sessions begin with these, and never in the tables of others, whatever our role's own search_path says."""
-        given = {"search_path": self._schema, **values}
-        escaped = {name: value.replace("\\", "\\\\").replace(" ", "\\ ") for name, value in given.items()}
-        options = (f"-c{name}={value}" for name, value in escaped.items())
-        self._parameters["options"] = " ".join(filter(None, [self._options, *options]))
+        """Start new sessions with these settings and benchlib's search_path."""
+        options = [self._options] if self._options else []
+        for name, value in {"search_path": self._schema, **values}.items():
+            escaped = value.replace("\\", "\\\\").replace(" ", "\\ ")
+            options.append(f"-c{name}={escaped}")
+        self._parameters["options"] = " ".join(options)
 
     def _set_by_us(self, row: Mapping[str, Any]) -> bool:
         if row["name"] in self._server_wide:
@@ -227,23 +230,21 @@ class Remote(Server):
         return bool(row["source"] == ("client" if self._schema else "database"))
 
     def checkpoint(self) -> None:
-        """Have the server write all that is dirty, where we have the right to; :meth:`identity` says whether.
+        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may.
 
         Raises:
-            ServerError: the server has gone.
+            ServerError: the server is gone.
 
         """
-        try:
-            super().checkpoint()
-        except ServerError as reason:
-            if not isinstance(reason.__cause__, psycopg.errors.InsufficientPrivilege):
-                raise
+        refused = contextlib.suppress(psycopg.errors.InsufficientPrivilege)
+        with asking(), self.connect() as connection, refused:
+            connection.execute("CHECKPOINT")
 
     def identity(self) -> dict[str, Any]:
-        """What the server is, for the provenance: no names of hosts or roles.
+        """Return the server's version and rights, without names of hosts or roles.
 
         Raises:
-            ServerError: the server has gone.
+            ServerError: the server is gone.
 
         """
         return {
@@ -255,28 +256,28 @@ class Remote(Server):
 
 @contextlib.contextmanager
 def sole_run(server: str, number: int) -> Iterator[None]:
-    """Be known as the run of this number on somebody's server until it is left: of two at once each would give back what the other has set.
+    """Hold an advisory lock, so that two runs cannot change the server's settings.
 
     Raises:
-        HostBusyError: another run is under way there.
-        PreflightError: it cannot be reached.
+        HostBusyError: another run holds it.
+        PreflightError: the server cannot be reached.
 
     """
     with _reaching(Target(server=server)) as connection:
-        name = "idle_session_timeout"  # from 14 on
+        name = "idle_session_timeout"  # version 14 and later
         connection.execute("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = %s", [name])
         connection.execute("SELECT pg_advisory_lock_shared(%s::int, %s::int)", [_RUNS, number])
-        for _ in ticks(2.0, 0.2):  # of one that was killed just now it goes at once
+        for _ in ticks(2.0, 0.2):  # the lock of a killed run disappears soon
             if not connection.execute(_OTHER_RUNS, [number]).fetchall():
                 break
         else:
-            raise HostBusyError(f"another run is under way on the target “{server}”: wait for it")
+            raise HostBusyError(f"another run is in progress on external server “{server}”: wait for it")
         yield
 
 
 @contextlib.contextmanager
 def _reaching(target: Target) -> Iterator[Session]:
-    """A connection to the target as its user names it.
+    """Connect to the external server.
 
     Raises:
         PreflightError: it cannot be reached, or refuses.
@@ -288,4 +289,4 @@ def _reaching(target: Target) -> Iterator[Session]:
     except psycopg.Error as error:
         message = reason_of(error)
         hint = next((hint for mark, hint in _HINTS.items() if mark in message), "")
-        raise PreflightError(f"the target “{target.server}” cannot be used: {message}{hint}") from error
+        raise PreflightError(f"cannot use external server “{target.server}”: {message}{hint}") from error

@@ -1,4 +1,4 @@
-"""One replica: a server of our own that follows a primary of our own, over a longer way if need be."""
+"""A replica of an embedded cluster, optionally behind a delayed connection."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from benchlib.host.shell import Shell, error_lines, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
 from benchlib.server import relay
-from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason, log_text
+from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason, log_lines, log_text
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a replica follows: where its primary is reached, by an address or the folder of its socket, and that's settings.
+    """A replica's primary: host (address or socket directory), port and settings.
 
-    What they say to each other arrives ``delay_ms`` later, each way.
+    ``delay_ms``: network delay in each direction.
     """
 
     host: str
@@ -29,12 +29,12 @@ class Source:
 
 
 class Relay:
-    """A process of the servers' user through which a replica, or who lies in its folder, reaches its source, each way later.
+    """A proxy process that delays traffic between a replica and its primary.
 
-    It begins as ourselves, since that user need not have access to our Python. ``sockets`` is the folder to connect to.
+    Connect to ``sockets``. It switches to the servers' user itself, who may lack access to our Python.
 
     Raises:
-        ServerError: it did not start; the message has its reason.
+        ServerError: it did not start.
 
     """
 
@@ -52,21 +52,18 @@ class Relay:
             if self._process.poll() is not None:
                 break
         self.stop()
-        raise ServerError(
-            f"the relay between the servers did not start: {failure_reason(log_text(replica.shell, log))}"
-        )
+        raise ServerError(f"the delay proxy did not start: {failure_reason(log_text(replica.shell, log))}")
 
     def stop(self) -> None:
-        """End it at once: it holds nothing of its own."""
+        """End the process at once."""
         self._process.kill()
         self._process.wait()
 
 
 class Replica(Cluster):
-    """A server that follows a source, in a folder of its own inside that of the cluster ``beside``, and in its control groups.
+    """A replica in a subdirectory of a cluster, with the same control groups.
 
-    Its name is how the primary knows it. ``places`` may have empty folders for its ``data`` and its ``wal``; what has none
-    lies in its own folder. ``before_start`` is called when its files are there.
+    ``places``: empty directories for ``data`` and ``wal``; ``before_start``: called when its files exist.
     """
 
     def __init__(self, beside: Cluster, number: int, source: Source, basebackup: Path) -> None:
@@ -88,10 +85,10 @@ class Replica(Cluster):
         self.stream()
 
     def copy(self) -> None:
-        """Make the data directory, by pg_basebackup through the replication slot of the replica's name.
+        """Create the data directory with pg_basebackup through the replica's slot.
 
         Raises:
-            ServerError: it failed; the message has its reason.
+            ServerError: pg_basebackup failed.
 
         """
         self.make_folders()
@@ -107,21 +104,21 @@ class Replica(Cluster):
         ).insist(ServerError, f"pg_basebackup failed for {self.name}")  # fmt: skip
 
     def stream(self) -> None:
-        """Configure the copy as a replica with the primary's settings and start it.
+        """Configure the copy as a standby with the primary's settings and start it.
 
         Raises:
-            ServerError, SettingError: as :meth:`Cluster.start`, or the relay does not start.
+            ServerError, SettingError: as :meth:`Cluster.start`, or the proxy failed.
 
         """
         self.before_start()
         if self._source.delay_ms:
             self._relay = Relay(self, self._source)
-        way = make_conninfo(
+        conninfo = make_conninfo(
             host=self.upstream, port=self._source.port, user=SUPERUSER, application_name=self.name
         )
-        source: dict[str, SettingValue] = {"primary_conninfo": way, "primary_slot_name": self.name}
+        source: dict[str, SettingValue] = {"primary_conninfo": conninfo, "primary_slot_name": self.name}
         settings = {k: v for k, v in self._source.settings.items() if k != "synchronous_standby_names"}
-        settings["hot_standby"] = True  # or nobody could ask it for its rows
+        settings["hot_standby"] = True  # allows queries
         if self.installation.major >= 12:
             self.write("standby.signal", "")
             settings |= source
@@ -133,19 +130,17 @@ class Replica(Cluster):
 
     @property
     def upstream(self) -> str:
-        """Where the WAL comes from, as libpq's ``host``: the source, or the relay before it."""
+        """The WAL source as libpq's ``host``: the primary or the proxy."""
         return str(self._relay.sockets) if self._relay else self._source.host
 
     def loss(self) -> str:
-        """That the replica is lost, and what it last said of it, in a few words."""
-        lines = self.log_text().splitlines()
-        # to refuse a connection while it starts is no fault
-        errors = error_lines([line for line in lines if "the database system is" not in line])
+        """Return a message that the replica failed, with its last error."""
+        errors = error_lines(log_lines(self.log_text()))
         loss = f"{self.name} {'does not stream' if self.running else 'ended'}"
         return f"{loss} ({errors[-1]})" if errors else loss
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Stop the server as any other, and the relay."""
+        """Stop the server and the proxy."""
         super().stop(immediately=immediately)
         if self._relay:
             self._relay.stop()

@@ -1,8 +1,6 @@
-"""What a server tells of a trial: its counters before and after, its plans, what sessions wait for meanwhile, and how
-often its disk can flush a write, which bounds the rate of durable commits.
+"""A server's statistics: counters, plans, wait events and flush rates.
 
-Each view exists from some version on; what a version lacks, or what we may not see on a server
-that is not ours, is null. What happened between two snapshots: :mod:`benchlib.server.counters`.
+A view that the version lacks, or that the role may not read, is null.
 """
 
 import contextlib
@@ -33,19 +31,19 @@ _VIEWS = {
     "tables": (10, read_sql("tables").format(ours=OURS)),
 }
 _SHARED = ("bgwriter", "wal", "io", "checkpointer")
-"""What ``pg_stat_reset_shared`` resets, as far as a version has it."""
+"""Arguments of ``pg_stat_reset_shared``."""
 
 BESIDE = "benchlib beside"
-"""The application name of what runs beside the load."""
+"""The application name of background load."""
 
 _WAITS = read_sql("waits").format(beside=BESIDE)
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
-"""What a view that we may not see raises; and, the last, a position in the WAL on a server that only follows."""
+"""Errors of a view that the role may not read; the last: a WAL position on a standby."""
 _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unnest(%s::text[]) AS name"
 
 
 def snapshot(server: Server) -> dict[str, Any]:
-    """The counters of now: ``lsn``, and a row, or the rows, of each view.
+    """Return the current counters: ``lsn``, and the row or rows of each view.
 
     Raises:
         ServerError: the server is gone.
@@ -53,25 +51,24 @@ def snapshot(server: Server) -> dict[str, Any]:
     """
     major = server.major
     _await_handover(server, major)
-    return {name: _visible(server, sql) if major >= since else None for name, (since, sql) in _VIEWS.items()}
+    return {name: _visible(server, sql) if major >= first else None for name, (first, sql) in _VIEWS.items()}
 
 
 def growth(server: Server) -> float | None:
-    """The rows of the table that has grown most, times those that ANALYZE last saw; null where there are none, or it is refused.
+    """Return the largest ratio of rows now to rows at the last ANALYZE, or None.
 
     Raises:
         ServerError: the server is gone.
 
     """
-    times = _visible(server, read_sql("growth").format(ours=OURS))
-    return None if times is None else float(times)
+    ratio = _visible(server, read_sql("growth").format(ours=OURS))
+    return None if ratio is None else float(ratio)
 
 
 def _await_handover(server: Server, major: int) -> None:
-    """Wait for the counts of a load that has ended: a session hands its own over when it ends, soon after the load tool.
+    """Wait up to 5 s until the counts of ended sessions are visible.
 
-    Before version 15 a process of its own collects them, and what it shows is up to half a second old.
-    Who shares a server with others may see sessions that never end, and goes on after a while.
+    Before version 15 they appear up to 0.5 s late.
     """
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(5.0):
@@ -82,18 +79,18 @@ def _await_handover(server: Server, major: int) -> None:
 
 
 def end_beside(server: Server) -> bool:
-    """End the sessions beside the load, whose last statements would outlive their clients; whether all have ended.
+    """End the sessions of background load; return whether all ended.
 
     Raises:
         ServerError: the server is gone.
 
     """
-    ended = read_sql("end_beside").format(beside=BESIDE)
-    return any(not server.query(ended) for _ in ticks(60.0))
+    terminate = read_sql("end_background").format(beside=BESIDE)
+    return any(not server.query(terminate) for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:
-    """The value of a query; None where the server is there and refuses it, as managed ones do."""
+    """Return a query's value; None if the server refuses it, as managed ones may."""
     try:
         return server.value(sql)
     except ServerError as reason:
@@ -103,7 +100,7 @@ def _visible(server: Server, sql: str) -> Any:
 
 
 def reset(server: Server) -> None:
-    """Set the counters to zero, on a server of our own.
+    """Set the counters of an embedded cluster to zero.
 
     Raises:
         ServerError: the server is gone.
@@ -116,7 +113,7 @@ def reset(server: Server) -> None:
 
 @contextlib.contextmanager
 def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
-    """What tells of the load's ``sessions`` now, by wait event type and wait event, how many; both null while on the CPU.
+    """Yield a function that counts the load's ``sessions`` by wait event (null: CPU).
 
     Raises:
         ServerError: as :func:`_connected`.
@@ -128,18 +125,18 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
 
 @contextlib.contextmanager
 def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
-    """What has the server read :data:`benchlib.host.sampler.FILES` of its host.
+    """Yield a function that reads :data:`.sampler.FILES` through the server.
 
     Raises:
-        ServerError: as :func:`_connected`, or the server does not read them for us.
+        ServerError: as :func:`_connected`, or the role may not read files.
 
     """
     with _connected(server, server.maintenance) as ask:
         if not server.query(RIGHTS, server.maintenance)[0]["may_read_files"]:
-            raise ServerError("our role may not read files of the server's host")
+            raise ServerError("the role may not read files of the server's host")
         readable = []
         for name in FILES:
-            with contextlib.suppress(ServerError):  # some kernels have the file and refuse to read it
+            with contextlib.suppress(ServerError):  # some kernels refuse to read a file
                 ask(_READ, [name])
                 readable.append(name)
         yield lambda: dict(ask(_READ, readable))
@@ -147,10 +144,10 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
 
 @contextlib.contextmanager
 def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[..., list[Any]]]:
-    """What gives the rows of a query, over one connection that is made at once: the load may take all others.
+    """Yield a query function; it connects before the load takes all connections.
 
     Raises:
-        ServerError: the server cannot be reached or has no connection left; from what is given, that it is gone, or refuses.
+        ServerError: the server cannot be reached; from the function: it is gone, or refuses.
 
     """
     with asking():
@@ -165,18 +162,17 @@ def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[.
 
 
 def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:
-    """Run what the workload has to ``explain``, one row each: ``statement`` and ``plan``, the server's own JSON.
+    """Run the workload's ``explain`` statements; return ``statement`` and ``plan``.
 
-    All runs in one transaction that is rolled back: no data change, though an explained update leaves
-    dead rows for the next vacuum, and the statistics count what was read. Times are milliseconds.
+    All run in one transaction that is rolled back, but leave dead rows and counts. Times in ms.
 
     Raises:
-        ServerError: the server refused a statement or went away; the message has its reason.
+        ServerError: the server refused a statement, or is gone.
 
     """
     if not workload.explain:
         return []
-    # which settings made a plan what it is, servers tell since 12
+    # plans include changed settings since version 12
     options = "ANALYZE, BUFFERS, FORMAT JSON" + (", SETTINGS" if server.major >= 12 else "")
     rows = []
     with (
@@ -187,21 +183,20 @@ def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, 
         if workload.explain_after:
             connection.execute(at_scale(workload.explain_after, scale))
         for statement in (at_scale(sql, scale) for sql in workload.explain):
-            # prepared, so that the server refuses a second statement behind the first
+            # a prepared query cannot hold a second statement
             plan = connection.execute(f"EXPLAIN ({options}) {statement}", prepare=True).fetchone()
             rows.append({"statement": statement, "plan": plan and plan[0][0]})
     return rows
 
 
 def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
-    """What each way of flushing reaches in a folder of the shell's user; see ``pg_test_fsync`` in :mod:`benchlib.load.parse`.
+    """Return the flush rate of each method in a directory, in about 18 s.
 
-    It takes about 18 s, and writes and removes a file of 16 MiB.
     Source: PostgreSQL documentation, "pg_test_fsync".
 
     Raises:
-        ServerError: it could not write there.
-        ParseError: it did not print what it should.
+        ServerError: it cannot write there.
+        ParseError: its output has an unknown format.
 
     """
     file = folder / "pg_test_fsync.out"

@@ -1,4 +1,4 @@
-"""Loaded data sets: stopped clusters that those of a study are copies of."""
+"""Loaded data sets: stopped clusters that a study copies."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -22,15 +22,14 @@ FAST_LOADING: dict[str, SettingValue] = {
     "full_page_writes": "off",
     "autovacuum": "off",
     "max_wal_size": "4GB",
-    # what is loaded then leaves next to no WAL behind (33 MB instead of 1.2 GB at scale 100), which every
-    # copy would carry along; loading takes a third less time too
+    # 33 MB of WAL in each copy instead of 1.2 GB at scale 100; loading takes a third less time
     "wal_level": "minimal",
     "max_wal_senders": 0,
 }
 
 
 class Templates:
-    """The clusters that are copied, in a run's folder: one for each installation, initdb options and data set."""
+    """The clusters to copy, one per installation, initdb options and data set."""
 
     def __init__(
         self, run: Run, shell: Shell, scale: int, tell: Callable[[str], None], *, abroad: bool = False
@@ -42,20 +41,19 @@ class Templates:
         self.tell = tell
         self._empty: dict[tuple[Path, tuple[str, ...]], Cluster] = {}
         self._loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = {}
-        # an installation itself, or a copy of it that the servers' user can run
         self.reach = cache(lambda one: installations.runnable_by(shell, one, run.folder))
 
     def pgbench(self) -> Path:
-        """The pgbench that drives every server, where the servers' user can reach it."""
+        """Return the pgbench for all servers, where the servers' user can run it."""
         return self.reach(installations.find_pgbench(abroad=self.abroad)).program("pgbench")
 
     def program(self, name: str, level: Level) -> Path:
-        """A program for a level's server: of its own installation, or of one that will do."""
-        its_own = installations.find_installation(level.postgres)
-        return self.reach(installations.find_program_for(its_own, name)).program(name)
+        """Return a program for a level's server, of its installation or a newer one."""
+        installation = installations.find_installation(level.postgres)
+        return self.reach(installations.find_program_for(installation, name)).program(name)
 
     def empty(self, level: Level) -> Cluster:
-        """A cluster for a level as initdb leaves it; never started.
+        """Return a level's cluster after initdb; never started.
 
         Raises:
             ServerError: initdb refuses the level's options.
@@ -70,7 +68,7 @@ class Templates:
         return self._empty[key]
 
     def loaded(self, level: Level, workload: Workload) -> Cluster:
-        """The loaded, stopped cluster that those of a level with this workload are copies of."""
+        """Return the loaded, stopped cluster for a level and a workload."""
         empty = self.empty(level)
         key = (empty.folder, workload.contents)
         if key not in self._loaded:
@@ -84,17 +82,17 @@ class Templates:
                     load(template, workload, self.scale, self.shell, self.pgbench())
                 finally:
                     template.stop()
-            except BaseException:  # its place is that of the next
+            except BaseException:  # the next attempt uses the same directory
                 self.shell.remove(template.folder)
                 raise
             self._loaded[key] = template
         return self._loaded[key]
 
     def check_initdb(self, name: str, level: Level) -> None:
-        """Make a level's empty cluster, before anything is loaded.
+        """Create a level's empty cluster before anything is loaded.
 
         Raises:
-            PreflightError: initdb refuses the level's options; the message has its reason.
+            PreflightError: initdb refuses the level's options.
 
         """
         try:
@@ -112,9 +110,9 @@ def workshop(
     *,
     abroad: bool = False,
 ) -> Iterator[Templates]:
-    """What clusters are made with, in a guarded run of its own; when it is left none of them runs.
+    """Yield the templates of a guarded run; at its end all clusters are stopped.
 
-    ``environment`` has variables for the processes, such as how libpq reaches another server; ``abroad``: servers are not all ours.
+    ``environment``: variables of the processes; ``abroad``: some servers are external.
 
     Raises:
         PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
@@ -125,10 +123,10 @@ def workshop(
 
 
 def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell, program: Path) -> None:
-    """Load a workload's data and bring it to a known state; ``program`` is the pgbench that drives every server.
+    """Load a workload's data, vacuum and checkpoint; ``program``: the pgbench to use.
 
     Raises:
-        LoadError: the load tool could not load its tables.
+        LoadError: the load tool failed.
         PreflightError: it is not installed.
         ServerError: the server refused a statement.
 
@@ -136,7 +134,7 @@ def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell,
     load_tool(workload.tool, program).fill(shell, server.connection, workload, scale)
     if workload.load_sql:
         server.execute(at_scale(workload.load_sql, scale))
-    server.vacuum("FREEZE, ANALYZE")  # what is not frozen, the first scan would write to
+    server.vacuum("FREEZE, ANALYZE")  # else the first scan writes hint bits
     if workload.unanalyzed_sql:
         server.execute(at_scale(workload.unanalyzed_sql, scale))
         server.vacuum("FREEZE")

@@ -1,4 +1,4 @@
-"""A cluster is made, told its settings, believed only on what it says itself, and stopped; so is a relay."""
+"""Clusters and the delay proxy: create, configure, verify, stop."""
 
 import os
 import re
@@ -45,26 +45,26 @@ def test_a_setting_that_is_overruled_changed_or_waits_for_a_restart_did_not_take
     cluster = started(work_mem="8MB", synchronous_commit="on", random_page_cost=1.1, shared_buffers="64MB")
     cluster.execute("ALTER DATABASE bench SET synchronous_commit = off")
     assert cluster.check_settings()["work_mem"] == "8192 kB"
-    with pytest.raises(SettingError, match=r"synchronous_commit: asked for on, .* with off \(database\)"):
+    with pytest.raises(SettingError, match=r"synchronous_commit: requested on, .* with off \(database\)"):
         cluster.check_settings("bench")
     cluster.write(cluster.settings_file, "random_page_cost = 3\nshared_buffers = 32MB\n", append=True)
     cluster.execute("ALTER SYSTEM SET work_mem = '16MB'", "SELECT pg_reload_conf()", dbname="postgres")
     assert eventually(lambda: cluster.value("SHOW work_mem", "postgres") == "16MB")
-    overruled = "work_mem: asked for 8MB, the server runs with 16384 kB (postgresql.auto.conf)"
+    overruled = "work_mem: requested 8MB, the server runs with 16384 kB (postgresql.auto.conf)"
     with pytest.raises(SettingError, match=re.escape(overruled)) as caught:
         cluster.check_settings()
-    assert "random_page_cost: asked for 1.1, the server runs with 3 (benchlib.conf)" in str(caught.value)
+    assert "random_page_cost: requested 1.1, the server runs with 3 (benchlib.conf)" in str(caught.value)
     assert "shared_buffers: waits for a restart of the server" in str(caught.value)
     cluster.stop()
     with pytest.raises(SettingError, match=re.escape(overruled)):
         cluster.start()
-    assert not cluster.running, "a server with other settings than asked for is of no use to anyone"
+    assert not cluster.running, "a server with other settings than requested is of no use to anyone"
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"port": 5433}, SettingError, r"port: asked for 5433, the server runs with 5432 \(command line\)"),
+        ({"port": 5433}, SettingError, r"port: requested 5433, the server runs with 5432 \(command line\)"),
         ({"no.such": 1}, SettingError, r"no\.such: the server has no such parameter"),
         ({"work_mem": "8 pigs"}, ServerError, 'did not start: invalid value for parameter "work_mem"'),
         ({"shared_preload_libraries": "no_such"}, ServerError, r"did not start: FATAL:.*no_such"),
@@ -83,14 +83,14 @@ def test_what_did_not_take_ends_the_server_with_the_reason_in_one_line(settings,
 
 
 @pytest.mark.pg
-def test_settings_that_a_server_would_refuse_are_told_in_its_own_words_without_starting_it(installed):
+def test_refused_settings_are_reported_with_the_servers_message_without_a_start(installed):
     unknown, wrong = "unrecognized configuration parameter", "invalid value for parameter"
-    for settings, said in (
+    for settings, message in (
         ({"work_memory": "8MB", "jitt": False}, f'{unknown} "work_memory"; {unknown} "jitt"'),
         ({"work_mem": "8 pigs", "jit": "?"}, f'{wrong} "work_mem": "8 pigs"; parameter "jit" requires a Boolean value'),
         ({"work_mem": "8MB", "zero_damaged_pages": True}, None),
     ):  # fmt: skip
-        assert refusal(installed("18"), settings) == said
+        assert refusal(installed("18"), settings) == message
 
 
 @pytest.mark.pg
@@ -114,7 +114,7 @@ def test_initdb_takes_a_levels_options_or_says_why_not(scratch, installed):
     assert {file.stat().st_size for file in (cluster.data / "pg_wal").glob("0*")} == {4 << 20}
 
 
-def test_nobody_else_reaches_it_and_the_callers_variables_change_nothing(started, monkeypatch):
+def test_only_the_owner_can_connect_and_the_callers_variables_are_ignored(started, monkeypatch):
     for variable in ("PGPORT=1", "PGHOSTADDR=127.0.0.1", "PGSERVICE=none", "PGOPTIONS=-c work_mem=99MB"):
         monkeypatch.setenv(*variable.split("=", 1))
     cluster = started(work_mem="8MB")
@@ -194,7 +194,7 @@ def relay(folder, host):
 
 
 def test_a_relay_that_cannot_start_says_why(scratch):
-    with pytest.raises(ServerError, match=r"^the relay between the servers did not start: .*path too long"):
+    with pytest.raises(ServerError, match=r"^the delay proxy did not start: .*path too long"):
         relay(scratch / ("long" * 25), "/nowhere")
     assert processes_of(scratch) == []
 
@@ -209,9 +209,9 @@ def guarded(runs, ready):
 
 def test_a_relay_ends_with_its_run(scratch):
     runs = scratch / "runs"
-    told, ready = Pipe(duplex=False)
+    receiver, ready = Pipe(duplex=False)
     doomed = begun(guarded, runs, ready)
-    assert told.poll(60)
+    assert receiver.poll(60)
     assert [p for p in processes_of(runs) if "relay.py" in " ".join(p.cmdline())]
     doomed.kill()
     doomed.join()

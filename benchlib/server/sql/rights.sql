@@ -1,4 +1,4 @@
--- What our role may do: have the server checkpoint (a right since 15), or read files of its host such as its kernel's.
+-- The role's rights; pg_checkpoint exists since version 15.
 SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database, pg_is_in_recovery() AS replica,
        rolsuper OR rolcreatedb AS may_create_database, has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
        has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,

@@ -1,7 +1,6 @@
-"""A workload of the statements that somebody's server runs: ``pg_stat_statements`` says which, ``pg_stats`` with what values.
+"""A workload from ``pg_stat_statements``, with parameter values from ``pg_stats``.
 
-Nothing is executed there but the queries beside this file: a statement is prepared, which tells the types of its parameters,
-and forgotten. A column is a row of ``columns.sql``, what has been called one of ``called.sql``.
+The server only runs our queries, and prepares each statement to learn its parameter types.
 """
 
 import re
@@ -15,40 +14,40 @@ import psycopg
 from benchlib.errors import InputError, PreflightError
 from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
 from benchlib.load.workloads.sql import for_pgbench, spoken
-from benchlib.server.server import Server, asking, fetch
+from benchlib.server.server import Server, asking, fetch, reason_of
 
 Row = Mapping[str, Any]
-_MIB_PER_SCALE = 32  # twice the data, as its indexes are made anew
-_MOST_ELEMENTS, _MOST_PARAMETERS = 20, 250
-_READING = {"SELECT", "WITH", "VALUES", "TABLE"}
-_WRITING = {"INSERT", "UPDATE", "DELETE", "MERGE"}
-_CHANGING = _WRITING | {"INTO", "NEXTVAL", "SETVAL"}
+_MIB_PER_SCALE = 32  # data and indexes
+_MAX_ELEMENTS, _MAX_PARAMETERS = 20, 250
+_READ_COMMANDS = {"SELECT", "WITH", "VALUES", "TABLE"}
+_WRITE_COMMANDS = {"INSERT", "UPDATE", "DELETE", "MERGE"}
+_WRITE_WORDS = _WRITE_COMMANDS | {"INTO", "NEXTVAL", "SETVAL"}
 _TYPED = re.compile(r"\b(interval|date|time|timestamp|timestamptz|jsonb?|uuid|inet)\s+(\$\d+)", re.IGNORECASE)
-"""What ``date '2024-02-29'`` is normalised to, which no server prepares."""
+"""The normalised form of ``date '2024-02-29'``, which cannot be prepared."""
 _NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _COMPARED = (
-    rf"(?:(?P<of>{_NAME}) \. )?(?P<column>{_NAME})(?: \))*(?: :: \w+)?(?: \))* "
+    rf"(?:(?P<table>{_NAME}) \. )?(?P<column>{_NAME})(?: \))*(?: :: \w+)?(?: \))* "
     r"(?:[-+*/<>=~!@#%^&|?]+|(?:NOT )?(?:I?LIKE|IN|BETWEEN(?: \$\d+(?: :: \w+)? AND)?)|IS (?:NOT )?DISTINCT FROM)"
     r"(?: ANY| ALL| SOME)?(?: \(| ARRAY \[)*(?: \$\d+(?: :: \w+)? ,)* "
 )
-"""Before a parameter: the column that it is compared with, in a text whose tokens have one space between."""
+"""The column compared with the parameter that follows; tokens are separated by one space."""
 _INSERTED = rf"INSERT INTO (?:{_NAME} \. )?{_NAME} (?:AS {_NAME} )?\((?P<columns>[^()]*)\) VALUES"
 _CONSTANTS = {r"LIMIT|FIRST|NEXT": "{rows_per_call}", "OFFSET": "0", r"SELECT|DISTINCT|THEN|ELSE": "1"}
-"""Before parameters that belong to no column: the number that stands for them."""
-_ABSENT = "pg_stat_statements is not in that database: it takes shared_preload_libraries and CREATE EXTENSION"
+"""Values of parameters without a column, by the keyword before them."""
+_ABSENT = "pg_stat_statements is not in that database: it needs shared_preload_libraries and CREATE EXTENSION"
 
 
 class _LeftOutError(Exception):
-    """Why a statement has no script, in words that go for several."""
+    """The reason why a statement has no script."""
 
 
 def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[dict[str, Any], list[str]]:
-    """A workload, as its file has it, of the ``top`` most called statements; and in lines what it covers and leaves out.
+    """Return a workload of the ``top`` most called statements, and its coverage.
 
     Raises:
-        PreflightError: the server does not keep its statements.
-        InputError: none of them can be run.
-        ServerError: the server refuses, or has gone.
+        PreflightError: pg_stat_statements is not installed there.
+        InputError: no statement can be run.
+        ServerError: the server refuses, or is gone.
 
     """
     outcomes, scripts = dict[str, list[Row]](), list[dict[str, Any]]()
@@ -68,36 +67,36 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
                 outcomes.setdefault(f"left out, since {reason}", []).append(called)
         lines = [_share(outcome, outcomes[outcome]) for outcome in sorted(outcomes, reverse=True)]
         if not scripts:
-            raise InputError("; ".join(["nothing of pg_stat_statements can be run", *lines]))
-        made = [row["made"] for row in reader.rows("made", oids=[*reader.tables])]
+            raise InputError("; ".join(["no statement of pg_stat_statements can be run", *lines]))
+        definitions = [row["made"] for row in reader.rows("made", oids=[*reader.tables])]
     tables = [[*columns.values()] for columns in reader.tables.values()]
     rows = [filled(columns, scales) for columns in tables if columns[0]["rows"] > 0]
     keys = {
         "name": name,
         "title": f"The {len(scripts)} most called statements of a server, on tables like its own",
-        "prose": f"{'; '.join(lines)}. Scale {scales} is as large as the whole database was.",
+        "prose": f"{'; '.join(lines)}. Scale {scales} has the size of the original database.",
         "pgbench_tables": False,
-        "load_sql": "\n".join([*made, *rows]),
+        "load_sql": "\n".join([*definitions, *rows]),
         "mib_per_scale": _MIB_PER_SCALE,
         "vacuum": [columns[0]["table"] for columns in tables],
         "scripts": scripts,
     }
-    return keys, [*lines, f"scale {scales} is as large as that database"]
+    return keys, [*lines, f"scale {scales} has the size of that database"]
 
 
 class _Reader:
-    """Reads the statements of one server. ``tables`` has the columns of the tables that scripts use, by number and name."""
+    """A reader of statements; ``tables``: used columns by table oid and column name."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self.tables: dict[int, dict[str, Row]] = {}
 
     def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of one of the queries beside this file."""
+        """Return the rows of a query."""
         return fetch(self.connection, (Path(__file__).parent / f"{query}.sql").read_text(), parameters)
 
     def script(self, called: Row, scales: int, *, writes: bool) -> str:
-        """A statement as a script that draws its parameters; an array gets as many elements as rows are returned.
+        """Return a statement as a script that draws its parameters.
 
         Raises:
             _LeftOutError: it cannot be one.
@@ -107,26 +106,24 @@ class _Reader:
         texts = [text if kind != "text" else "''" for kind, text in spoken(sql)]
         words = [text.upper() for kind, text in spoken(sql) if kind == "word"]
         if sql == "<insufficient privilege>":
-            raise _LeftOutError("their text is closed to this role (GRANT pg_read_all_stats opens it)")
-        if not words or words[0] not in _READING | _WRITING:
+            raise _LeftOutError("this role may not read their text (GRANT pg_read_all_stats)")
+        if not words or words[0] not in _READ_COMMANDS | _WRITE_COMMANDS:
             raise _LeftOutError("they neither read nor write rows")
-        if not writes and _CHANGING.intersection(words):
-            raise _LeftOutError("they write (--writes takes them)")
+        if not writes and _WRITE_WORDS.intersection(words):
+            raise _LeftOutError("they write (--writes includes them)")
         try:
             for_pgbench(sql)
-            # prepared itself, so that the server refuses a second statement behind the first
+            # a prepared query cannot hold a second statement
             self.connection.execute(f"PREPARE benchlib AS {sql}", prepare=True)
             parameters = self.rows("prepared")
             self.connection.execute("DEALLOCATE benchlib")
         except psycopg.errors.InsufficientPrivilege as reason:
-            raise _LeftOutError(f"{reason.diag.message_primary} (a GRANT opens it)") from None
+            raise _LeftOutError(f"{reason.diag.message_primary} (needs a GRANT)") from None
         except (InputError, psycopg.Error) as reason:
-            said = reason.diag.message_primary if isinstance(reason, psycopg.Error) else None
-            raise _LeftOutError(
-                f"they cannot be prepared: {said or str(reason).partition(chr(10))[0]}"
-            ) from None
+            message = reason_of(reason) if isinstance(reason, psycopg.Error) else str(reason)
+            raise _LeftOutError(f"they cannot be prepared: {message}") from None
         names, tables = self._tables(texts)
-        if not tables or len(parameters) > _MOST_PARAMETERS:
+        if not tables or len(parameters) > _MAX_PARAMETERS:
             raise _LeftOutError(
                 "they use no table" if not tables else "they have too many parameters for pgbench"
             )
@@ -135,12 +132,12 @@ class _Reader:
             source = _source(" ".join(texts), number, parameter, names, tables)
             draw, value = (source, "{}") if isinstance(source, str) else drawn(source, scales)
             if not isinstance(source, str) and source["type"].startswith("character"):
-                # cut to the column's length, as what it holds is
+                # cut to the column's length
                 value = value_of("{}", value, source["type"])
-            listed = f"${number} /*, ... */" in sql  # how 18 has a list of two or more
-            most = min(called["rows_per_call"], _MOST_ELEMENTS)
-            count = most if parameter["is_array"] else max(2, most) if listed else 1
-            variables = [f"p{number}_{at}" for at in range(count)]
+            listed = f"${number} /*, ... */" in sql  # a list of two or more in version 18
+            limit = min(called["rows_per_call"], _MAX_ELEMENTS)
+            count = limit if parameter["is_array"] else max(2, limit) if listed else 1
+            variables = [f"p{number}_{index}" for index in range(count)]
             lines += [f"\\set {variable} {draw.format(**called)}" for variable in variables]
             parts = [value_of(f":{variable}", value, parameter["element"]) for variable in variables]
             values[f"${number}"] = f"ARRAY[{', '.join(parts)}]" if parameter["is_array"] else ", ".join(parts)
@@ -150,28 +147,28 @@ class _Reader:
             ends = f"({values[low]}, {values[high]})"
             values[low], values[high] = f"LEAST{ends}", f"GREATEST{ends}"
         self.tables |= tables
-        about = f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
-        return "\n".join([about, *lines, f"{for_pgbench(sql, values)};\n"])
+        comment = f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
+        return "\n".join([comment, *lines, f"{for_pgbench(sql, values)};\n"])
 
     def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[int, dict[str, Row]]]:
-        """The numbers of the tables that a statement uses by what it calls them, and their columns."""
-        pairs = ("".join(texts[at : at + 3]) for at in range(len(texts)))
-        given = [name for name in {*texts, *pairs} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
-        called = [_plain(name) for name, after in pairwise(texts) if after == "("]
-        if self.rows("functions", names=called):
-            raise _LeftOutError("they call a function that PostgreSQL itself lacks")
+        """Return a statement's table oids by name and alias, and their columns."""
+        qualified = ("".join(texts[index : index + 3]) for index in range(len(texts)))
+        candidates = [name for name in {*texts, *qualified} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
+        functions = [_plain(name) for name, after in pairwise(texts) if after == "("]
+        if self.rows("functions", names=functions):
+            raise _LeftOutError("they call a function that is not built in")
         names, tables = dict[str, int](), dict[int, dict[str, Row]]()
-        for column in self.rows("columns", names=given):
+        for column in self.rows("columns", names=candidates):
             if not column["is_table"]:
                 raise _LeftOutError("they use a view, or the server's own catalogs")
             if not column["is_builtin"]:
-                raise _LeftOutError("a column of theirs is of a type that PostgreSQL itself lacks")
+                raise _LeftOutError("a column has a type that is not built in")
             if column["is_uncounted"]:
-                raise _LeftOutError("nothing tells how large a table of theirs is (ANALYZE it)")
+                raise _LeftOutError("the size of a table is unknown (ANALYZE it)")
             oid, name = column["oid"], column["given"].split(".")[-1]
             names[_plain(name)] = oid
-            for at in (at for at, text in enumerate(texts) if text == name):
-                for alias in [text for text in texts[at + 1 : at + 3] if text.upper() != "AS"][:1]:
+            for index in (index for index, text in enumerate(texts) if text == name):
+                for alias in [text for text in texts[index + 1 : index + 3] if text.upper() != "AS"][:1]:
                     names.setdefault(_plain(alias), oid)
             tables.setdefault(oid, {})[column["plain"]] = column
         return names, tables
@@ -180,14 +177,14 @@ class _Reader:
 def _source(
     text: str, number: int, parameter: Row, names: Mapping[str, int], tables: Mapping[int, Mapping[str, Row]]
 ) -> Row | str:
-    """Where a parameter's values come from: the column that it is compared with or written to; or a number."""
+    """Return the column or the number that a parameter's values come from."""
     here = rf"\${number}(?!\d)"
     compared = re.search(_COMPARED + here, text, re.IGNORECASE)
-    of, name = (compared["of"] or "", compared["column"]) if compared else ("", _inserted(text, here))
+    table, name = (compared["table"] or "", compared["column"]) if compared else ("", _inserted(text, here))
     is_written = not compared or re.search(r" SET (?!.* WHERE )", text[: compared.start()], re.IGNORECASE)
     conflict = re.search(r" ON CONFLICT (?:\( ([^()]*) \)|DO NOTHING)", text, re.IGNORECASE)
-    named = names.get(_plain(of))
-    for oid in [named] if named else tables:
+    named_oid = names.get(_plain(table))
+    for oid in [named_oid] if named_oid else tables:
         column = tables[oid].get(_plain(name))
         if column and column["category"] == parameter["category"]:
             excused = conflict and (
@@ -201,28 +198,28 @@ def _source(
     for before, value in _CONSTANTS.items():
         if parameter["category"] in "BNS" and re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
             return value
-    raise _LeftOutError(f"nothing tells which values a parameter of type {parameter['element']} has")
+    raise _LeftOutError(f"the values of a parameter of type {parameter['element']} are unknown")
 
 
 def _inserted(text: str, parameter: str) -> str:
-    """The column that a statement inserts a parameter's value into; empty if none."""
+    """Return the column that an INSERT writes a parameter to; empty if none."""
     match, here = re.search(_INSERTED, text, re.IGNORECASE), re.search(parameter, text)
-    depth = place = 0
+    depth = position = 0
     for token in text[match.end() : here.start()].split() if match and here else ():
         if not depth and token not in ("(", ","):
-            return ""  # behind the rows
+            return ""  # after the VALUES
         depth += (token == "(") - (token == ")")
-        place = place + (token == "," and depth == 1) if depth else 0
-    return match["columns"].split(",")[place].strip() if match and depth == 1 else ""
+        position = position + (token == "," and depth == 1) if depth else 0
+    return match["columns"].split(",")[position].strip() if match and depth == 1 else ""
 
 
 def _plain(name: str) -> str:
-    """A name as the catalogs have it."""
+    """Return a name as the catalogs have it."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
 def _share(outcome: str, rows: Sequence[Row]) -> str:
-    """How many statements went so, and how much of all calls and of all time they are."""
+    """Return an outcome's number of statements and its share of calls and time."""
     calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
     first = " ".join(rows[0]["query"].split())[:60]
     return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"

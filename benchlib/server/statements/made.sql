@@ -1,6 +1,6 @@
--- SQL that makes tables again: schemas, enumerations, tables, then indexes, the unique ones first.
--- Foreign keys, checks and triggers are left behind: rows that are drawn column by column would break them. So are
--- defaults and indexes that take more than PostgreSQL itself has, which alone is pinned and so nothing depends on, but for sequences.
+-- SQL that recreates tables: schemas, enumerations, tables, then indexes, the unique ones first.
+-- Omitted: foreign keys, checks and triggers, which independently drawn columns would violate; and defaults and indexes
+-- that depend on objects that are not built in. pg_depend has no rows for built-in (pinned) objects; sequences are kept.
 WITH parts AS (
     SELECT c.oid AS relation, a.attnum, a.attname, c.relnamespace, b.oid AS type_oid, b.typname,
            format_type(b.oid, CASE WHEN own.typbasetype = 0 THEN a.atttypmod ELSE own.typtypmod END) AS type,

@@ -1,4 +1,4 @@
--- Makes the extension's view visible; no row where there is none. Its dates are to be read anywhere.
+-- Puts the extension's schema on the search_path and sets ISO dates; no row without the extension.
 SELECT ceil(pg_database_size(current_database()) / 16.0 / 1024 / 1024)::int AS scales,
        set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), quote_ident(n.nspname)), false),
        set_config('DateStyle', 'ISO', false)

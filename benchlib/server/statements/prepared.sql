@@ -1,5 +1,5 @@
--- The parameters of the statement that has been prepared, in their order, and of arrays their elements. A length of
--- -1 is none: character without one would be of one character.
+-- The prepared statement's parameter types in order; of arrays the element type. The type modifier -1 means no length:
+-- character without one would have one character.
 SELECT format_type(coalesce(e.oid, t.oid), -1) AS element, e.oid IS NOT NULL AS is_array,
        coalesce(e.typcategory, t.typcategory) AS category
 FROM pg_prepared_statements AS p
