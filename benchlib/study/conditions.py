@@ -1,8 +1,10 @@
 """Conditions under which an effect can show, checked with the samples of each trial.
 
-A notebook declares them by name: ``"checkpoints >= 1"``, or ``{"holds": "kib_per_read >= 64", "levels": ["8
-read-ahead"]}`` for some levels (or parts of their names). ``"at": "reference"`` checks the levels that those
-are compared with.
+A notebook declares them by name:
+
+- ``"checkpoints >= 1"``: for all levels
+- ``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``: for some levels, or parts of their names
+- ``"at": "reference"``: for the levels that those are compared with
 """
 
 import re

@@ -359,17 +359,8 @@ class OpenStudy:
     def crashes(self) -> pd.DataFrame:
         """Crashes: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
         rows = [crash.model_dump() for crash in kept_crashes(self._experiment.folder)]
-        columns = [
-            "level",
-            "kind",
-            "number",
-            "acknowledged",
-            "lost",
-            "oldest_lost_ms",
-            "recovery_s",
-            "damage",
-        ]
-        return pd.DataFrame(rows, columns=columns)
+        names = ["level", "kind", "number", "acknowledged", "lost", "oldest_lost_ms", "recovery_s", "damage"]
+        return pd.DataFrame(rows, columns=names)
 
     def published(self) -> pd.DataFrame:
         """Published figures for this factor; see :func:`benchlib.study.published.published_for`."""

@@ -138,7 +138,7 @@ def plan_text(plan: Node) -> str:
             ran = f"actual time={node['Actual Total Time']} rows={rows} loops={loops}"
         lines.append(f"{'  ' * depth}{name} (rows={node['Plan Rows']}) ({ran})")
         if details := ", ".join(
-            f"{key}: {value}" for key, value in node.items() if value and _DETAILS.search(key)
+            f"{key}: {what}" for key, what in node.items() if what and _DETAILS.search(key)
         ):
             lines.append(f"{'  ' * depth}    {details}")
     return "\n".join(lines)

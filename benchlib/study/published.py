@@ -56,7 +56,7 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
     signs = ["" if pd.isna(size) else "-0+"[int(size > 0) - int(size < 0) + 1] for size in changes]
     return frame.assign(
-        direction=[sign or declared for sign, declared in zip(signs, frame["direction"], strict=True)]
+        direction=[sign or given for sign, given in zip(signs, frame["direction"], strict=True)]
     )
 
 
@@ -106,9 +106,9 @@ def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change 
     names = set(trials["level"])
     if not figure.against or not {figure.level, figure.against} <= names or figure.level == figure.against:
         return None
-    comparison = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
-    if figure.metric == effects.attrs.get("metric") and len(comparison):
-        row: Change = comparison.iloc[0].to_dict()
+    found = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
+    if figure.metric == effects.attrs.get("metric") and len(found):
+        row: Change = found.iloc[0].to_dict()
     else:
         part = trials[trials["level"].isin([figure.level, figure.against])]
         if figure.metric not in part or part[figure.metric].isna().all():

@@ -74,12 +74,12 @@ def worker_task(call: Call, queue: str, tag: Mapping[str, Any], variables: Mappi
         Client(worker.scheduler.address, security=security, set_as_default=False) as client,
         contextlib.closing(Queue(queue, client=client)) as messages,
     ):
-        return _run_in_process(
+        return _in_process(
             call, send, check_wanted, {**variables, **tls_variables, SCHEDULER: worker.scheduler.address}
         )
 
 
-def _run_in_process(
+def _in_process(
     call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]
 ) -> Any:
     pipe, child_pipe = Pipe()

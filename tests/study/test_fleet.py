@@ -96,7 +96,7 @@ def test_over_ssh_a_scheduler_is_started_at_the_first_host_and_a_worker_at_each(
 def cluster(monkeypatch):
     """Three workers in threads of this process, called 0, 1 and 2, which make their calls themselves."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(worker, "_run_in_process", lambda call, send, *_: call(send))
+    monkeypatch.setattr(worker, "_in_process", lambda call, send, *_: call(send))
     with distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:
