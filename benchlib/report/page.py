@@ -165,7 +165,7 @@ def render_page(
 ) -> str:
     """Return the page of a study: the same text each time for the same input.
 
-    ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again.
+    ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again, where there is one.
     """
     prose = _Prose()
     cells = _cells(notebook["cells"], prose, titled=True)
@@ -266,10 +266,12 @@ def _data_uri(kind: str, content: bytes) -> str:
 
 
 def shown_frames(notebook: Node) -> dict[str, dict[str, Any]]:
-    """Return the frames that an executed notebook carries as data, by kind: the last of each."""
+    """Return the frames that an executed notebook carries as data, by kind: of each the longest, since a cell may show a part."""
     frames = dict[str, dict[str, Any]]()
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             if data := output.get("data", {}).get(DATA):
-                frames[data["kind"]] = data
+                before = frames.get(data["kind"])
+                if before is None or len(data["rows"]) >= len(before["rows"]):
+                    frames[data["kind"]] = data
     return frames

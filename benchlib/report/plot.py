@@ -31,12 +31,12 @@ _WIDE = 30
 """From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
-_ABREAST = 3
-"""So many panels stand side by side."""
+_CELL, _ROOM = 0.85, 8.4
+"""Inches: the least width of a grid's cell, and the width of all cells of a figure."""
 _CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
 """From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
 _ON_CELL = "#101010"
-_MEAN = "geometric mean"
+_MEAN = "geometric\nmean"
 _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
@@ -202,14 +202,14 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     ax.set_xlabel(f"change of {title}")
     columns = [
         name
-        for name in ("level", "against", "percent_change", "ci_low", "ci_high", "verdict")
+        for name in dict.fromkeys(
+            (label, "level", "against", "percent_change", "ci_low", "ci_high", "verdict")
+        )
         if name in rows
     ]
-    return _done(
-        ax, f"Change of {title} by level",
-        f"Lines: simultaneous {100 * (1 - attrs.get('alpha', 0.05)):.4g} % intervals; thick: the interval that shows equivalence. "
-        f"Shaded: the margin of ±{margin:g} %.", rows[columns],
-    )  # fmt: skip
+    lines = f"Lines: simultaneous {100 * (1 - attrs.get('alpha', 0.05)):.4g} % intervals; thick: the interval that shows equivalence."
+    caption = f"{lines} Shaded: the margin of ±{margin:g} %." if margin else "Lines: 95 % intervals."
+    return _done(ax, f"Change of {title} by level", caption, rows[columns])
 
 
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
@@ -435,7 +435,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     shared = compared["against"].nunique() == 1
     cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
     panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
-    wide = min(len(panels), _ABREAST)
+    wide = min(len(panels), max(int(_ROOM / (_CELL * (cells[across].nunique() + 1))), 1))
     tall = -(-len(panels) // wide)
     size = (WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
     figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
@@ -469,7 +469,9 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     described(
         figure,
         "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
-        "Intervals are in the table of effects, and in the CSV file.",
+        "Intervals are in the table of effects, and in the CSV file."
+        + " In the means, the reference counts as no change."
+        * shared,
         design[varied].join(compared[columns], how="inner").reset_index(),
     )
     return figure

@@ -245,7 +245,7 @@ class Stand:
             self.site.replicas.stop()
             self.site.cluster.stop(immediately=True)
             for server in (self.site.cluster, *self.site.replicas.members):
-                remove_shared_memory(server.data.resolve().parent)  # left by a killed server
+                remove_shared_memory(server.placed.parent)  # left by a killed server
         self.chapter.undo()
         if self.site:
             self.site.shell.remove(self.site.cluster.folder)

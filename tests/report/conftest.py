@@ -1,6 +1,5 @@
 """What tests of pages share: trials whose truth is known, the page of their effects, notebooks, and studies that a fake bench ran."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 from fakes import FakeBench, speeds
 
-from benchlib.report.display import DATA
 from benchlib.report.model import PageData, page_data
 from benchlib.stats.effects import compare
 from benchlib.study.frames import as_data
@@ -68,19 +66,6 @@ def page_of(trials_of: Trials, study_of: Callable[..., Any]) -> Callable[..., Pa
     return make
 
 
-def code(source: str, *outputs: Any, tags: tuple[str, ...] = ()) -> Any:
-    """A cell of code with its outputs."""
-    return v4.new_code_cell(source, outputs=list(outputs), metadata={"tags": list(tags)}, id=f"c{abs(hash(source))}")  # fmt: skip
-
-
-def displayed(metadata: Any = None, **data: Any) -> Any:
-    """An output: ``html``, ``text``, ``svg`` or a frame's ``data``."""
-    kinds = {"html": "text/html", "text": "text/plain", "svg": "image/svg+xml", "data": DATA}
-    return v4.new_output(
-        "display_data", data={kinds[name]: of for name, of in data.items()}, metadata=metadata or {}
-    )
-
-
 @pytest.fixture
 def notebook_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Writes a notebook of these cells into a project of its own, in which the test then is."""
@@ -133,8 +118,3 @@ def kept(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[...,
         return folder
 
     return make
-
-
-def rendered(path: Path) -> Any:
-    """A page, or the data beside it."""
-    return json.loads(path.read_text()) if path.suffix == ".json" else path.read_text()

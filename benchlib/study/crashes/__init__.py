@@ -266,7 +266,7 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
         with run.journal.chapter() as chapter:
             disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
             cluster.make_folders()
-            cluster.shell.link(cluster.data, disk / "data")
+            cluster.place(disk / "data")
             # its process id may belong to another process here
             cluster.shell.remove(cluster.data / "postmaster.pid")
             cluster.configure(original.wanted)

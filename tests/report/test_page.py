@@ -1,0 +1,171 @@
+"""A page is the executed notebook: its cells in their order with the code folded, answers above; and nobody's text is obeyed on it."""
+
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+from report_parts import answer, code, displayed, notebook, printed, prose
+
+from benchlib.report.display import ABOUT
+from benchlib.report.model import Limit
+from benchlib.report.page import cleaned, render_page, render_prose, shown_frames
+
+EVIL = """</pre></style></title><script>zapped(1)</script>"' onmouseover=zapped(2) <svg onload=zapped(3)><style>@import '//evil.example'</style></svg>
+<img src=https://evil.example/a.png onerror=zapped(4)><a href="javascript:zapped(5)">a</a><iframe src=//evil.example></iframe>
+<object data=//evil.example></object><form action=//evil.example><input autofocus onfocus=zapped(6)></form><base href=//evil.example>
+{{ 7777 * 7777 }}{% raw %}\x1b]0;zapped\x07\u202e\x00<meta http-equiv=refresh content="0;//evil.example">"""
+MARKDOWN = f"{EVIL}\n\n[b](javascript:zapped(7)) ![c](https://evil.example/b.png) ![d](data:text/html,<script>)\n\n```\n{EVIL}\n```\n"
+
+
+@pytest.fixture
+def page(page_of):
+    """Renders cells as the page of a small study."""
+
+    def render(*cells, about=None, downloads=None, **more):
+        data = page_of(tuned=10.0, about=about)
+        return render_page(
+            data, notebook(*cells), downloads or {}, "benchlib analyze mine.trials.csv", **more
+        )
+
+    return render
+
+
+def parsed(html):
+    return BeautifulSoup(html, "html.parser")
+
+
+def test_the_answers_come_first_and_then_the_notebook_in_its_own_order(page):
+    about = {ABOUT: {"caption": "How to read it.", "alt": "It rises.", "csv": "a,b"}}
+    cells = [
+        prose("# Title\n\nThe question, which the page has.\n\n## About\n\nFirst words."),
+        code("x = 1", printed("second words\n"), tags=("parameters",)),
+        prose("## Why\n\nThird words."),
+        code("df", displayed(html="<table><tr><th>fourth</th></tr></table>", text="PLAIN TWIN")),
+        code("secret()", printed("fifth"), tags=("injected-parameters",)),
+        code("plot()", displayed(svg="<svg>drawn</svg>", metadata=about)),
+    ]
+    html = page(*cells)
+    text = parsed(html).find("main").get_text(" ")
+    places = [text.index(words) for words in ("Tuned was faster", "Answers", "What limits them", "First words", "second words", "Third words", "fourth", "How to read it", "Repeat it")]  # fmt: skip
+    assert places == sorted(places)
+    assert "PLAIN TWIN" not in text
+    assert "which the page has" not in text
+    assert "secret()" not in text, "what papermill adds is not shown"
+    folded = parsed(html).select("details.code")
+    assert [fold.find("summary").get_text() for fold in folded] == ["Parameters", "Code", "Code"]
+    assert not any(fold.has_attr("open") for fold in folded)
+    image = parsed(html).find("figure").find("img")
+    assert (image["alt"], image["src"].partition(",")[0]) == ("It rises.", "data:image/svg+xml;base64")
+    assert html == page(*cells), "the same each time"
+
+
+def test_whatever_somebody_adds_is_shown_but_not_what_matplotlib_says_of_itself(page):
+    outputs = [
+        displayed(text="<Axes: xlabel='x'>"),
+        displayed(text="42 things"),
+        displayed(png="iVBORw0KGgo="),
+        printed("a warning for the log", "stderr"),
+        printed("\x1b[32mgreen\x1b[0m words"),
+        displayed(html="<p>theirs</p>"),
+    ]
+    main = parsed(page(code("theirs", *outputs))).find("main")
+    text = main.get_text(" ")
+    assert all(words in text for words in ("42 things", "green words", "theirs"))
+    assert "Axes" not in text
+    assert "for the log" not in text
+    assert "\x1b" not in text
+    assert main.find("figure").find("img")["src"].startswith("data:image/png;base64,iVBOR")
+
+
+ABOUT_FIGURE = {ABOUT: dict.fromkeys(("title", "caption", "alt", "csv"), EVIL)}
+HOSTILE_CELLS = [
+    prose(MARKDOWN),
+    prose(f"## {EVIL}"),
+    code(EVIL, printed(EVIL), displayed(html=EVIL), displayed(text=EVIL)),
+    code(
+        "x",
+        displayed(
+            svg=f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>",
+            metadata=ABOUT_FIGURE,
+        ),
+    ),
+    code("x", displayed(png=f'" onerror=zapped(8) "{EVIL}')),
+]
+ABOUT_EVIL = {
+    "title": EVIL, "question": EVIL, "notebook": EVIL, "baseline": EVIL, "metric_title": EVIL, "unit": EVIL, "complete": EVIL,
+    "setup": {EVIL: EVIL}, "left_out": {EVIL: EVIL}, "limits": (Limit(code=EVIL, level=EVIL, value=EVIL, text=EVIL),),
+    "comparisons": (answer("faster", level=EVIL, against=EVIL, limit=EVIL), answer(EVIL, answer=EVIL)),
+}  # fmt: skip
+
+
+def test_nobody_s_text_is_obeyed_wherever_it_stands(page):
+    html = page(*HOSTILE_CELLS, about=ABOUT_EVIL, downloads={f"x{EVIL}": EVIL})
+    tree = parsed(html)
+    assert len(tree.find_all("script")) == 1
+    assert "zapped" not in tree.find("script").get_text()
+    assert not tree.find_all(["iframe", "object", "form", "input", "base", "embed"])
+    assert [meta.get("http-equiv") for meta in tree.find_all("meta") if meta.get("http-equiv")] == ["Content-Security-Policy"]  # fmt: skip
+    for tag in tree.find_all(True):
+        assert not [name for name in tag.attrs if name.startswith("on")], tag
+        for name in ("src", "href", "action", "style", "srcset"):
+            address = str(tag.get(name, ""))
+            assert not re.match(r"(?i)\s*(javascript|vbscript|data:text)", address), tag
+            assert name not in ("src", "srcset") or not address or address.startswith("data:image/"), tag
+    assert "59481729" not in html.replace(",", "")
+    assert not re.search("[\x00\x07\x1b\u202e]", html)
+    assert len(tree.find_all("main")) == len(tree.find_all("title")) == 1
+
+
+def test_a_page_may_run_its_own_script_alone_and_load_nothing(page):
+    policy = parsed(page()).find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", rules["script-src"])
+    assert {rules[name] for name in ("base-uri", "form-action")} == {"'none'"}
+
+
+@pytest.mark.parametrize(
+    ("html", "left"),
+    [
+        ("<b>bold</b><script>x</script>", "<b>bold</b>"),
+        ("<p style='position:fixed' class=a id=main onclick=x>t</p>", "<p>t</p>"),
+        ("<table><tr><th>a</th><td colspan=2>b</td></tr></table>", '<td colspan="2">b</td>'),
+        ("<style>body{display:none}</style>x", "x"),
+        ("<svg><script>x</script></svg>", ""),
+    ],
+)
+def test_html_of_an_output_keeps_its_tables_and_loses_what_acts(html, left):
+    assert left in cleaned(html)
+    assert not re.search("script|style|onclick|class=a|id=", cleaned(html))
+
+
+def test_headings_are_the_contents_and_each_anchor_is_there_once(page):
+    tree = parsed(page(prose("# Title\n\n## The effect\n\n### Below"), prose("## The effect")))
+    anchors = [tag["id"] for tag in tree.find_all(id=True)]
+    assert len(anchors) == len({*anchors})
+    links = [a["href"].removeprefix("#") for a in tree.select("nav.toc a")]
+    assert {*links} <= {*anchors}
+    assert [link for link in links if "effect" in link] == ["The-effect", "The-effect-2"]
+    assert len(tree.find_all("h1")) == 1
+    assert parsed(render_prose("Method", "## One\n\nwords")).find("h1").get_text() == "Method"
+
+
+def test_where_the_site_is_published_links_lead_there(page):
+    tree = parsed(
+        page(downloads={"mine.trials.csv": "trials"}, address="https://example.org/bench/mine.html")
+    )
+    (link,) = [a["href"] for a in tree.find_all("a") if a.get_text() == "trials"]
+    assert link == "https://example.org/bench/mine.trials.csv"
+
+
+def test_the_data_of_a_page_are_those_of_the_whole_frame_though_a_part_is_shown_later():
+    def frame(kind, *rows):
+        return code(
+            "x", displayed(data={"kind": kind, "rows": [{"level": row} for row in rows], "attrs": {}})
+        )
+
+    whole = notebook(frame("effects", "a", "b"), frame("limits", "x"), frame("effects", "b"))
+    frames = shown_frames(whole)
+    assert [row["level"] for row in frames["effects"]["rows"]] == ["a", "b"]
+    assert len(frames["limits"]["rows"]) == 1

@@ -1,0 +1,122 @@
+"""Charts take a frame and give matplotlib's axes, or a figure: on the axes that are given, of an empty frame too, leaving no trace."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchlib.report import plot
+from benchlib.report.display import figure_output
+from benchlib.stats.effects import compare
+
+# what seaborn asks of matplotlib in ways that will go
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The set_bad function:PendingDeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:vert:matplotlib.MatplotlibDeprecationWarning"),
+]
+LEVELS = ["defaults", "control", "tuned"]
+RANDOM = np.random.default_rng(1)
+TRIALS = pd.DataFrame(
+    [
+        (b, level, 1000 * (1 + (level == "tuned")) + 10 * b, *(k * (1 + b / 9) for k in (1, 2, 3, 9)), c)
+        for b in range(1, 5)
+        for level, c in zip(LEVELS, (1.0, 4.0, 16.0), strict=True)
+    ],
+    columns=["block", "level", "tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms", "clients"],
+)  # fmt: skip
+EFFECTS = compare(TRIALS, baseline="defaults", controls=["control"])
+SECONDS = TRIALS[["block", "level"]].merge(pd.DataFrame({"second": range(4)}), how="cross")
+SECONDS = SECONDS.assign(tps=RANDOM.normal(100, 5, len(SECONDS)), dirty_mib=1.0, absent=np.nan)
+WAITS = TRIALS[["block", "level"]].merge(pd.DataFrame({"wait": [f"w{n}" for n in range(10)]}), how="cross")
+WAITS = WAITS.assign(sessions=RANDOM.uniform(0, 2, len(WAITS)))
+CHECKPOINTS = pd.DataFrame({"level": ["tuned"], "block": [1], "start_s": [-1.0], "end_s": [2.0], "kind": ["time"]})  # fmt: skip
+LAG = pd.DataFrame({"level": ["tuned"] * 5, "replay_lag_s": [0.001, 0.002, 0.004, 0.0, np.nan]})
+STEPS = pd.DataFrame({
+    "level": ["a", "b"], "step_percent": [5.0, -1.0], "step_low": [4.0, -2.0], "step_high": [6.0, 0.5],
+    "step_verdict": ["faster", "inconclusive"], "total_percent": [5.0, 4.0],
+})  # fmt: skip
+BESIDE = pd.DataFrame({
+    "figure": ["one", "two"], "percent_change": [5.0, np.nan], "ci_low": [4.0, np.nan], "ci_high": [6.0, np.nan],
+    "published_low": [8.0, 9.0], "published_high": [8.0, 9.0],
+})  # fmt: skip
+DESIGN = pd.DataFrame(
+    {"disk": ["slow", "slow", "fast", "fast"], "memory": ["1", "2", "1", "2"]}, index=list("abcd")
+)
+GRID = pd.DataFrame({
+    "level": list("bcd"), "against": "a", "percent_change": [5.0, 10.0, 20.0], "ci_low": [4.0, 8.0, 15.0],
+    "ci_high": [6.0, 12.0, 25.0], "verdict": ["faster", "inconclusive", "slower"],
+})  # fmt: skip
+ON_AXES = [
+    (plot.trials, [TRIALS]),
+    (plot.effects, [EFFECTS]),
+    (plot.timeline, [SECONDS, "tps", CHECKPOINTS]),
+    (plot.waits, [WAITS]),
+    (plot.latency, [TRIALS]),
+    (plot.curve, [TRIALS, "clients", "tps", "level"]),
+    (plot.waterfall, [STEPS]),
+    (plot.lag, [LAG]),
+    (plot.correlation, [TRIALS[["tps", "clients"]]]),
+    (plot.beside, [BESIDE]),
+]
+NAMES = [draw.__name__ for draw, _ in ON_AXES]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Closes what a test has drawn."""
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("draw", "given"), ON_AXES, ids=NAMES)
+def test_a_chart_is_drawn_on_axes_of_its_own_or_those_that_are_given(draw, given):
+    before = dict(mpl.rcParams)
+    ax = draw(*given)
+    assert isinstance(ax, Axes)
+    assert ax.get_title("left")
+    assert len(figure_output(ax)["metadata"]["benchlib"]["csv"].splitlines()) > 1
+    _, own = plt.subplots()
+    assert draw(*given, ax=own) is own
+    assert own.has_data()
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize(("draw", "given"), ON_AXES, ids=NAMES)
+def test_of_nothing_an_empty_chart_is_drawn(draw, given):
+    frame, *rest = given
+    assert isinstance(draw(frame.iloc[:0], *rest), Axes)
+
+
+def test_panels_show_the_columns_that_are_there():
+    columns = {"tps": "a", "dirty_mib": "b", "absent": "c", "x": "d"}
+    figure = plot.panels(SECONDS, columns)
+    assert isinstance(figure, Figure)
+    assert [ax.get_title("left") for ax in figure.axes if ax.get_visible()] == ["a", "b"]
+    assert isinstance(plot.panels(SECONDS.iloc[:0], columns), Axes | Figure)
+
+
+def test_a_grid_is_a_matrix_in_which_what_is_shown_to_differ_is_bold():
+    figure = plot.heat(GRID, DESIGN)
+    bold = [text.get_text() for text in figure.axes[0].texts if text.get_fontweight() == "bold"]
+    assert sorted(bold) == ["+20.0\u00a0%", "+5.0\u00a0%"]
+    assert isinstance(plot.heat(GRID.iloc[:0], DESIGN), Axes | Figure)
+
+
+def test_large_changes_are_drawn_as_factors_and_invalid_ones_move_no_axis():
+    large = EFFECTS.assign(percent_change=900.0, ci_low=800.0, ci_high=999.0)
+    assert plot.effects(large).get_xscale() == "log"
+    assert plot.effects(large.assign(verdict="invalid")).get_xscale() == "linear"
+
+
+def test_a_figure_has_words_for_those_who_do_not_see_it_and_follows_a_dark_page():
+    ax = plot.effects(EFFECTS)
+    ax.set_title("My own title", loc="left")
+    shown = figure_output(ax)
+    svg, about = shown["data"]["image/svg+xml"], shown["metadata"]["benchlib"]
+    assert about["title"] == "My own title"
+    assert "level tuned" in about["alt"]
+    assert "prefers-color-scheme:dark" in svg
+    assert svg == figure_output(ax)["data"]["image/svg+xml"], "the same each time"
