@@ -1,1 +1,1 @@
-"""One study: the loop that runs it, the bench that it runs on, what is kept, and the frames read from it."""
+"""One study: its trials, the environment that runs them, its saved results, and the frames read from them."""

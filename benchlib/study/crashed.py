@@ -1,4 +1,4 @@
-"""What the crashes of a study's levels left: ``crashes/<id>.json``, a file for each, written by :mod:`benchlib.study.crashes`."""
+"""Saved crashes of a study's levels, ``crashes/<id>.json``; written by :mod:`benchlib.study.crashes`."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ KINDS = (KILLED, POWER_CUT)
 
 
 class Round(Model):
-    """One crash of one level; ``number`` counts those of a kind at a level from 1."""
+    """One crash of one level; ``number`` counts from 1 per level and kind."""
 
     level: str
     kind: Kind
@@ -25,13 +25,13 @@ class Round(Model):
 
 
 class Crash(Round):
-    """What one crash left.
+    """The result of one crash; counts are None if the rows cannot be read.
 
-    ``after_s`` is when it came, in seconds of load; ``acknowledged`` counts the commits up to then, ``lost`` those of them
-    that are gone, and ``oldest_lost_ms`` is how long before the crash the first of them was acknowledged.
-    ``unacknowledged`` commits are there although nobody was told, which does no harm. All three are None where the rows
-    cannot be read, and ``recovery_s``, from the start until the server answered, where it did not start. ``damage``
-    is in the server's own words.
+    - ``after_s``: seconds of load before the crash
+    - ``acknowledged``: commits; ``lost``: missing ones; ``oldest_lost_ms``: age of the oldest
+    - ``unacknowledged``: commits that survived, which is harmless
+    - ``recovery_s``: from start to first connection; None if the server did not start
+    - ``damage``: the server's messages
     """
 
     after_s: float
@@ -45,10 +45,10 @@ class Crash(Round):
 
 
 def keep_crash(folder: StudyFolder, crash: Crash) -> None:
-    """Keep a crash of a study's level, whole or not at all.
+    """Save a crash atomically.
 
     Raises:
-        StudyError: the disk refused; what was kept before is safe.
+        StudyError: the disk refused; earlier crashes are safe.
 
     """
     place = list(folder.read().plan.factor.levels).index(crash.level)
@@ -57,7 +57,7 @@ def keep_crash(folder: StudyFolder, crash: Crash) -> None:
 
 
 def kept_crashes(folder: StudyFolder) -> list[Crash]:
-    """All crashes of a study's levels, by kind, level and number.
+    """Return the saved crashes by kind, level and number.
 
     Raises:
         InputError: a file is damaged.
@@ -73,13 +73,13 @@ def kept_crashes(folder: StudyFolder) -> list[Crash]:
             ):
                 crashes.append(Crash.model_validate_json(file.read()))
         except ValidationError as reason:
-            why = "is damaged: bring it back from a copy; moved elsewhere, the level is crashed again"
+            why = "is damaged: restore it from a copy, or move it away to repeat the crash"
             raise InputError(f"{name} {why}") from reason
     return crashes
 
 
 def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
-    """The levels that are not crashed, each with the reason."""
+    """Return the levels that cannot be crashed, each with the reason."""
     reasons: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in plan.factor.levels:
@@ -88,13 +88,13 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
         plain = not data or (isinstance(data, dict) and data.get("file_system") == "ext4")
         alike = first.setdefault(level.model_dump_json(), name)
         if level.target:
-            reasons[name] = "its server is not ours to crash"
+            reasons[name] = "it has an external server, which benchlib does not crash"
         elif level.part("replication").get("replicas"):
-            reasons[name] = "its rows are on replicas too, which each trial holds to their promise"
+            reasons[name] = "its rows are also on replicas, which each trial verifies"
         elif alike != name:
-            reasons[name] = f"its server is that of “{alike}”"
+            reasons[name] = f"it has the same server as “{alike}”"
         elif kind == POWER_CUT and (wal or not plain):
             reasons[name] = (
-                "its WAL has a place of its own, or its data lie on no ext4: one such disk loses power here"
+                "its WAL has its own device, or its data are not on ext4; a power cut needs one ext4 disk"
             )
     return reasons

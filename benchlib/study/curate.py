@@ -1,7 +1,7 @@
-"""What can be done with a kept study beside running it: another name, other words, away, into one file and back.
+"""Changes to a saved study besides running it: rename, edit, delete, export and import.
 
-Plan and data never change. A study is whole at any moment, here or in the file: what is new has a temporary name until
-it is on disk. After a kill the same again goes on from there, and what was not whole goes.
+Plan and data never change. New files have a temporary name until they are on disk. After a kill, repeat the
+command.
 """
 
 import lzma
@@ -16,19 +16,19 @@ from benchlib.errors import HostBusyError, InputError, os_errors_as
 from benchlib.host import files
 from benchlib.host.lock import UNNAMED, held_by
 from benchlib.plan.model import AS_RUN, Study
-from benchlib.study.store import PENDING, StudyFolder, study_names, whole
+from benchlib.study.store import StudyFolder, study_names, whole
 
 _MOST_MEMBERS = 100_000
 _MEMBER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){1,3}", re.ASCII)
-"""A file of a study, from its folder's name on."""
+"""Path of a study's file, from its folder's name on."""
 
 
 def rename(name: str, new_name: str) -> None:
-    """Give a study another name.
+    """Rename a study.
 
     Raises:
-        InputError: there is no such study, or one of the other name.
-        HostBusyError: it is being run.
+        InputError: the study does not exist, or the new name does.
+        HostBusyError: it is running.
 
     """
     folder, renamed = StudyFolder(name), StudyFolder(new_name)
@@ -42,15 +42,15 @@ def rename(name: str, new_name: str) -> None:
 
 
 def delete(name: str) -> None:
-    """Remove a study, a damaged one too.
+    """Delete a study, even a damaged one.
 
     Raises:
-        InputError: there is no such study.
-        HostBusyError: it is being run.
+        InputError: the study does not exist.
+        HostBusyError: it is running.
 
     """
     folder = StudyFolder(name)
-    gone = folder.path.with_name(f"{PENDING}{name}")
+    gone = folder.path.with_name(f"{files.PENDING}{name}")
     with folder.disk():
         if name in study_names():
             check_idle(name)
@@ -58,15 +58,15 @@ def delete(name: str) -> None:
             files.rename(folder.path, gone)
             files.sync(folder.path.parent)
         elif not gone.exists():
-            folder.read()  # which says what there is
+            folder.read()  # raises, with the existing names
         files.remove(gone)
 
 
 def edit(name: str, words: Mapping[str, str]) -> None:
-    """Change a study's ``question``, ``title`` or ``notes``; its provenance keeps the question that it was run with.
+    """Change ``question``, ``title`` or ``notes``; the provenance keeps the original question.
 
     Raises:
-        InputError: there is no such study, or its question or title would be empty.
+        InputError: the study does not exist, or its question or title would be empty.
 
     """
     folder = StudyFolder(name)
@@ -81,14 +81,14 @@ def edit(name: str, words: Mapping[str, str]) -> None:
 
 
 def export(name: str, file: Path) -> None:
-    """Write all that is kept of a study into one file, a ZIP archive.
+    """Write a saved study into one ZIP file.
 
     Raises:
-        InputError: there is no such study, it is damaged, or the file is there already or cannot be written.
+        InputError: the study does not exist or is damaged; the file exists or cannot be written.
 
     """
     folder = StudyFolder(name)
-    folder.kept()  # what is damaged is named, not handed on
+    folder.kept()  # raises if a file is damaged
     if os.path.lexists(file):
         raise InputError(f"{file} is there already: name another file")
     with (
@@ -96,7 +96,7 @@ def export(name: str, file: Path) -> None:
         whole(file) as pending,
         zipfile.ZipFile(pending, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
     ):
-        # checksums last: a trial that is kept meanwhile is listed before it is there
+        # checksums last: a trial saved meanwhile is listed first
         for path in sorted(folder.path.rglob("*"), reverse=True):
             member = path.relative_to(folder.path.parent).as_posix()
             if _MEMBER.fullmatch(member) and path.is_file() and not path.is_symlink():
@@ -104,17 +104,17 @@ def export(name: str, file: Path) -> None:
 
 
 def import_study(file: Path, name: str | None = None) -> StudyFolder:
-    """Keep the study that a file of :func:`export` holds, under its own name or another; its folder.
+    """Import a file of :func:`export`, optionally under another name; return its folder.
 
     Raises:
-        InputError: the file holds no study, or more than one can hold, or the name is taken; nothing of it is kept.
+        InputError: the file is no exported study or too large, or the name exists; nothing is saved.
         StudyError: the disk refused.
 
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            own, members = _members(archive, file.stat().st_size)
-            folder, coming = StudyFolder(name or own), StudyFolder(name or own)
+            original_name, members = _members(archive, file.stat().st_size)
+            folder, coming = StudyFolder(name or original_name), StudyFolder(name or original_name)
             _check_free(folder)
             with folder.disk(), whole(folder.path) as coming.path:
                 archive.extractall(coming.path, members)
@@ -126,19 +126,24 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
 
 
 def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.ZipInfo]]:
-    """The folder in an archive, and its files, to be extracted without it; a ValueError where they are not those of one study, or too much for one."""
+    """Return the study's name and its files, with paths relative to its folder.
+
+    Raises:
+        ValueError: the archive is not one study, or too large.
+
+    """
     if len(archive.infolist()) > _MOST_MEMBERS:
         raise ValueError(f"it has more than {_MOST_MEMBERS:,} files")
     files = [member for member in archive.infolist() if not member.is_dir()]
     if odd := {member.compress_type for member in files} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ValueError(f"it is compressed in a way that an export is not (method {min(odd)})")
+        raise ValueError(f"unknown compression method {min(odd)}")
     names = [member.filename for member in files]
     owners = {name.partition("/")[0] for name in names}
     if len(owners) != 1 or len(set(names)) < len(names) or not all(map(_MEMBER.fullmatch, names)):
-        raise ValueError("want one folder with the files of a study, each once")
-    # a study's is a tenth of that
+        raise ValueError("expected one folder with the files of one study, each once")
+    # ten times the ratio of a study
     if sum(member.file_size for member in files) > max(16 << 20, 400 * packed):
-        raise ValueError("it would unpack to more than a study can be")
+        raise ValueError("it is larger than a study can be when unpacked")
     for member in files:
         member.filename = member.filename.partition("/")[2]
     return owners.pop(), files
@@ -150,14 +155,21 @@ def _named(study: Study, name: str) -> Study:
 
 def _check_free(folder: StudyFolder) -> None:
     if os.path.lexists(folder.path):
-        raise InputError(f"there is a '{folder.name}' in {folder.path.parent.name}/ already: name another")
+        raise InputError(
+            f"study '{folder.name}' already exists in {folder.path.parent.name}/; choose another name"
+        )
 
 
 def check_idle(name: str) -> None:
-    """Make sure that nobody runs the study of that name, here or on a fleet; HostBusyError if somebody does."""
+    """Check that a study is running neither here nor on a fleet.
+
+    Raises:
+        HostBusyError: it is.
+
+    """
     holder = held_by() or ""
     if f"“{name}”" in holder or holder == UNNAMED:
-        raise HostBusyError(f"{holder} is running here: wait for it")
+        raise HostBusyError(f"{holder} is running here; wait until it ends")
     folder = StudyFolder(name)
     if folder.path.is_dir():
         with folder.held():

@@ -1,7 +1,6 @@
-"""A kept study: its trials as frames, the verdicts on them, and what it was run with. Nothing is run from here."""
+"""A saved study, read-only: trials, verdicts and provenance."""
 
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,24 +10,21 @@ import pandas as pd
 from benchlib.errors import StudyError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
-from benchlib.stats import Analysis, Concern, analyze
+from benchlib.stats import Analysis, Concern
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
-from benchlib.stats.strata import analyze_strata, exploratory
+from benchlib.stats.strata import analyze_strata
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded
-from benchlib.study.results import COSTS, TRIAL, Measured, concerns, measured
+from benchlib.study.results import Measured, concerns, measured
 from benchlib.study.store import StudyFolder
 
 _ALPHA = 0.05
 _MOST_EXTENSIONS = 4
-_FEW_WORKLOADS = 3
 SO_FAR_FROM = 3
-_CAPPED = "capped at "
-"""How words of storage begin that name a cap."""
 
 
 class Experiment:
-    """One study, its kept trials, and what follows from them."""
+    """A study with its saved trials and all frames derived from them."""
 
     def __init__(self, folder: StudyFolder, study: Study) -> None:
         self.folder = folder
@@ -41,40 +37,35 @@ class Experiment:
 
     @cached_property
     def kept(self) -> dict[str, Measurement]:
-        """What the trials left, by trial id; see :meth:`benchlib.study.store.StudyFolder.kept`."""
+        """The measurements by trial id."""
         return self.folder.kept() if self.folder.exists() else {}
 
     @cached_property
     def measured(self) -> Measured:
-        """What the trials told; see :class:`benchlib.study.results.Measured`."""
+        """The frames of :func:`benchlib.study.results.measured`."""
         return measured(self.folder, self.plan, self.kept)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per kept trial."""
+        """One row per saved trial."""
         return self.measured.trials
 
     @property
-    def costs(self) -> pd.DataFrame:
-        """What each good trial cost: ``level``, ``block`` and :data:`benchlib.study.results.COSTS`; null where it was not sampled."""
-        return self.figures[[*TRIAL, *COSTS]]
-
-    @property
     def progress(self) -> pd.DataFrame:
-        """tps over time inside the trials."""
+        """tps over time within the trials."""
         return self.measured.progress
 
     @cached_property
     def recorded(self) -> Recorded:
-        """What the instruments of the good trials recorded; see :func:`benchlib.study.instruments.recorded`."""
+        """The samples of successful trials; see :func:`benchlib.study.instruments.recorded`."""
         return recorded(self.folder, self.plan, self.trials)
 
     @cached_property
     def conditions(self) -> pd.DataFrame:
-        """The conditions of the notebook, held against the trials; see :func:`benchlib.study.conditions.checked`.
+        """The conditions of the notebook; see :func:`benchlib.study.conditions.checked`.
 
         Raises:
-            InputError: one of them is none.
+            InputError: a condition is malformed.
 
         """
         declared = conditions.conditions(self.study)
@@ -82,12 +73,12 @@ class Experiment:
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """What conditions may be of, a row per good trial; see :func:`benchlib.study.conditions.figures_of`."""
+        """The figures of successful trials; see :func:`benchlib.study.conditions.figures_of`."""
         return conditions.figures_of(self.folder, self.study, self.trials, self.recorded)
 
     @cached_property
     def bottlenecks(self) -> pd.DataFrame:
-        """What held each level back; see :func:`benchlib.study.instruments.bottlenecks`."""
+        """The bottleneck of each level; see :func:`benchlib.study.instruments.bottlenecks`."""
         return bottlenecks(self.plan, self.trials, self.recorded)
 
     @cached_property
@@ -95,7 +86,7 @@ class Experiment:
         """The verdicts on the study's metric.
 
         Raises:
-            StudyError: too few trials are kept to compare anything.
+            StudyError: too few trials to compare.
 
         """
         self.check_comparable()
@@ -105,70 +96,35 @@ class Experiment:
         return analyze_strata(self.by_level(), parts, against=against, alpha=self.alpha, **self._comparison())
 
     def check_comparable(self) -> None:
-        """Check that there is something to compare.
+        """Check that the study has a comparison.
 
         Raises:
-            StudyError: no block has two good trials.
+            StudyError: no block has two successful trials.
 
         """
         good = self.trials[self.trials["error"].isna()]
         if good.groupby("block").size().lt(2).all():
             failed = self.trials["error"].dropna()
             why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
-            raise StudyError(f"study '{self.folder.name}' has no block with two good trials: {why}")
+            raise StudyError(f"study '{self.folder.name}' has no block with two successful trials: {why}")
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons together; each extension of the study lowers it."""
+        """The error rate of all comparisons together; each extension lowers it."""
         return _ALPHA * EXTENSION ** len(self._looks_after)
 
     @property
     def fixed_hosts(self) -> bool:
-        """Whether the verdicts are about the hosts that ran the study alone."""
+        """Whether the verdicts hold only for the hosts of the study."""
         return self.study.declared.hosts == "fixed"
 
-    def leads(self, figures: pd.DataFrame) -> pd.DataFrame:
-        """The same comparisons by other figures, for leads, not for verdicts; see :func:`benchlib.stats.strata.exploratory`.
-
-        ``figures``: ``level, block``, and theirs.
-        """
-        factor, hosts = self.plan.factor, self.trials.groupby("block")["host"].first()
-        # with what their blocks lie in: a period of the clusters, and a host
-        blocks = figures["block"]
-        return exploratory(
-            figures.assign(period=blocks.map(self.plan.period), host=blocks.map(hosts)), self.plan.strata(),
-            baseline=factor.baseline, controls=factor.controls, against=factor.against,
-        )  # fmt: skip
-
-    def compared(self, level: str, against: str, metric: str) -> tuple[dict[Hashable, Any], bool]:
-        """One level against another: its row of ``Analysis.table``, and whether that is a verdict of the study.
-
-        What the study itself compares is told as it tells it; any other pair is judged alone, by the trials of its
-        part, at the study's error rate.
-        """
-        analysis = self.analysis
-        judged = metric == analysis.metric.name and analysis.against.get(level) == against
-        if not judged:
-            trials, parts = self.by_level(), self.plan.strata()
-            trials = trials[trials["level"].map(parts).isin([parts[level], parts[against]])]
-            twins = analysis.controls if against == analysis.baseline else ()
-            grave = [c for c in analysis.warnings if c.grave]
-            # what invalidates the baseline's twins invalidates every comparison
-            grave = [replace(c, level=None) if c.level in analysis.controls else c for c in grave]
-            analysis = analyze(
-                trials, baseline=against, controls=twins, metric=metric,
-                alpha=analysis.alpha, margin=analysis.margin, concerns=grave,
-            )  # fmt: skip
-        rows = {row["level"]: row for row in analysis.table.to_dict("records")}
-        return rows[level], judged
-
     def by_level(self) -> pd.DataFrame:
-        """The trials with the levels in the plan's order, which is how tables and charts list them."""
+        """Return the trials, with levels in the plan's order."""
         place = {name: index for index, name in enumerate(self.plan.factor.levels)}
         return self.trials.sort_values("level", key=lambda names: names.map(place), kind="stable")
 
     def settled(self) -> str | None:
-        """Why the study may stop here; None where it has to go on, or runs all its blocks."""
+        """Return why the study may stop early, or None."""
         if not self.plan.looks:
             return None
         sizes = Counter(measurement.trial.block for measurement in self.kept.values())
@@ -176,7 +132,7 @@ class Experiment:
         return self._latest_look()[1] if whole in self.plan.looks else None
 
     def so_far(self) -> str | None:
-        """Return the effects of an unfinished study in a line; None while fewer than three blocks are complete."""
+        """Return the effects of an unfinished study in a line; None before three complete blocks."""
         names, blocks = self.plan.factor.levels, Counter(m.trial.block for m in self.kept.values())
         complete = sum(size == len(names) for size in blocks.values())
         if not SO_FAR_FROM <= complete < self.study.blocks:
@@ -192,15 +148,15 @@ class Experiment:
         return f"provisional, after {complete} of {self.study.blocks} blocks: {'; '.join(effects)}"
 
     def forget(self) -> None:
-        """Derive all frames anew when they are next asked for: trials have been added."""
+        """Drop all derived frames, after trials were added."""
         self.__dict__ = {"folder": self.folder, "study": self.study}
 
     @cached_property
     def concerns(self) -> list[Concern]:
-        """The limits that the trials themselves show, beside those that the analysis finds."""
+        """The limits found in the trials; those of the analysis come separately."""
         cold = [name for name in self.plan.factor.levels if self.plan.level(name).cache == "cold"]
         doubts = [
-            # a cold start is meant to be in no steady state
+            # a cold start has no steady state by design
             replace(doubt, grave=False) if doubt.code == "no_steady_state" and doubt.level in cold else doubt
             for doubt in concerns(self.measured, self.plan.margin)
         ]
@@ -212,7 +168,6 @@ class Experiment:
         return doubts
 
     def _comparison(self) -> dict[str, Any]:
-        """The arguments of every analysis of the study."""
         factor = self.plan.factor
         return {
             "baseline": factor.baseline, "controls": factor.controls, "metric": self.plan.metric,
@@ -221,21 +176,21 @@ class Experiment:
 
     @property
     def _looks_after(self) -> tuple[int, ...]:
-        """How many blocks the study had each time that it was extended, as far as that costs certainty."""
+        """Number of blocks before each extension that costs certainty."""
         return self.study.extended[:_MOST_EXTENSIONS]
 
     def _latest_look(self) -> tuple[Analysis, str | None]:
-        """The verdicts at the latest look of a study that may stop early, and why it may stop there."""
+        """Return the verdicts at the latest look of a sequential study, and why it may stop."""
         factor = self.plan.factor
         looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
         return decide(self.by_level(), looks, **self._comparison())
 
 
 def shown(folder: StudyFolder) -> Experiment:
-    """The experiment of a kept study, to be shown and not run.
+    """Return the experiment of a saved study.
 
     Raises:
-        InputError: there is no such study.
+        InputError: the study does not exist.
 
     """
     return Experiment(folder, folder.read())

@@ -1,7 +1,4 @@
-"""The hosts of a fleet: the cluster that they are, how it is reached, and what each of them is asked.
-
-A fleet is a Dask cluster with one worker a host, whoever started it. Dask is imported when a fleet is connected to, not before.
-"""
+"""The hosts of a fleet: a Dask cluster with one worker per host. Dask is imported on connecting."""
 
 import contextlib
 import logging
@@ -28,16 +25,16 @@ from benchlib.study.worker import worker_task
 _CONNECT_LIMIT_S = 30
 _ASK_LIMIT_S = 300
 _NO_WORKER_S = 60.0
-# Dask's own way with failures is to run a task again, elsewhere, without a word. A task of ours that is lost is ours to give
-# again. Its profiler wakes every 10 ms. Source: distributed.yaml, "Configuration Reference" of Dask.
+# By default Dask silently runs a lost task again elsewhere; here the driver decides. Its profiler wakes every
+# 10 ms. Source: distributed.yaml, "Configuration Reference" of Dask.
 _SETTINGS = {"distributed.scheduler.work-stealing": False, "distributed.worker.profile.enabled": False}
 
 
 def read_fleet(path: Path) -> Fleet:
-    """The fleet that a YAML file describes; the folder of its certificates is one beside the file, unless it begins with ``/``.
+    """Return the fleet of a YAML file; its ``tls`` folder is relative to the file.
 
     Raises:
-        InputError: it cannot be read, or describes none.
+        InputError: the file cannot be read, or is invalid.
 
     """
     try:
@@ -50,10 +47,10 @@ def read_fleet(path: Path) -> Fleet:
 
 
 def make_certificates(folder: Path) -> None:
-    """Make what TLS needs: one certificate that is its own authority, and its key, which whoever has it belongs to the fleet by.
+    """Create a self-signed certificate and its key, which all members of a fleet share.
 
     Raises:
-        InputError: the folder is there already, or cannot be made.
+        InputError: the folder exists, or cannot be made.
 
     """
     security = _distributed().Security.temporary()
@@ -74,7 +71,7 @@ def _distributed() -> Any:
 
 @dataclass
 class Hosts:
-    """The hosts of a fleet, of which ``here`` is this one, if it is one of them."""
+    """The hosts of a fleet; ``here`` is this host's name, if it is a member."""
 
     fleet: Fleet
     here: str = ""
@@ -82,20 +79,20 @@ class Hosts:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Self]:
-        """Be connected to the cluster; one without a scheduler of its own is started, and ends with this.
+        """Connect to the cluster; without a scheduler, start one over SSH and stop it on exit.
 
         Raises:
             PreflightError: it cannot be reached or started.
 
         """
-        if self._client:  # a pilot runs inside a study's run
+        if self._client:  # a capacity study runs inside a study
             yield self
             return
         distributed = _distributed()
-        import dask  # which that needs
+        import dask  # required by distributed
 
-        # what ends a run is said in a line of ours
-        for name in ("distributed", "distributed.client"):  # each has a level of its own
+        # benchlib reports errors itself
+        for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "_client", None)
@@ -107,7 +104,7 @@ class Hosts:
                 self._client = stack.enter_context(distributed.Client(cluster, security=security, **limited))
                 self._client.run_on_scheduler(_prepare_scheduler)
                 self._client.run(_stop_profiler, on_error="ignore")
-            except Exception as reason:  # of Dask's and SSH's many
+            except Exception as reason:  # Dask and SSH raise many types
                 raise PreflightError(
                     f"the fleet's cluster {self.fleet.scheduler or 'over SSH'} cannot be reached: "
                     f"{' '.join(str(reason).split()) or type(reason).__name__}"
@@ -115,39 +112,38 @@ class Hosts:
             yield self
 
     def _tls(self) -> dict[str, Any]:
-        """Dask's settings for TLS, the same for all who take part; at a host of the fleet they are in the environment."""
         if self.fleet.insecure or not self.fleet.tls:
             return {}
         authority, certificate, key = (str(Path(self.fleet.tls) / name) for name in CERTIFICATES)
-        own = {"cert": certificate, "key": key}
+        files_of_role = {"cert": certificate, "key": key}
         return {
             "distributed.comm.require-encryption": True,
             "distributed.comm.tls.ca-file": authority,
-            **{f"distributed.comm.tls.{role}": own for role in ("client", "scheduler", "worker")},
+            **{f"distributed.comm.tls.{role}": files_of_role for role in ("client", "scheduler", "worker")},
         }
 
     def _over_ssh(self, security: Any) -> Any:
-        """A cluster that is started over SSH: the scheduler at the first host, a worker at each, by the host's name."""
+        """Return a cluster over SSH: a worker on each host, the scheduler on the first."""
         from distributed.deploy import ssh
 
-        # without a dashboard, too, each answers HTTP: on a port that nobody else reaches
+        # HTTP is served even without a dashboard: local port only
         common = {
             "dashboard": False,
             "dashboard_address": "127.0.0.1:0",
             **({} if self.fleet.insecure else {"protocol": "tls://"}),
         }
 
-        def at(cls: Any, address: str | None, **own: Any) -> dict[str, Any]:
-            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": {**common, **own}}
+        def node(cls: Any, address: str | None, **extra: Any) -> dict[str, Any]:
+            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": {**common, **extra}}
             return {"cls": cls, "options": options}
 
         hosts = self.fleet.hosts
-        workers = {name: at(ssh.Worker, host.ssh, name=name, nthreads=1) for name, host in hosts.items()}
-        scheduler = at(ssh.Scheduler, next(iter(hosts.values())).ssh)
+        workers = {name: node(ssh.Worker, host.ssh, name=name, nthreads=1) for name, host in hosts.items()}
+        scheduler = node(ssh.Scheduler, next(iter(hosts.values())).ssh)
         return _distributed().SpecCluster(workers, scheduler, security=security, name="benchlib")
 
     def addresses(self) -> dict[str, str]:
-        """The workers that are connected, by host."""
+        """Return the connected workers by host."""
         with self.connected():
             rows = self._client.run_on_scheduler(_workers)
         hosts = self.fleet.hosts or {name: FleetHost() for name, _, _ in rows}
@@ -156,40 +152,40 @@ class Hosts:
         return {name: address for name, address in named if name}
 
     def address(self, host: str) -> str:
-        """The worker of a host, which is waited for as long as the fleet's file says.
+        """Return a host's worker, waiting up to ``back_within_s``.
 
         Raises:
-            StudyError: it does not come.
+            StudyError: no worker connects.
 
         """
         for _ in ticks(max(self.fleet.back_within_s, 1.0), 1.0):
             if address := self.addresses().get(host):
                 return address
-        raise StudyError(f"no worker of {host} is connected: start it, and run the same again")
+        raise StudyError(f"no worker of {host} is connected: start it and repeat the command")
 
     def reached_at(self, host: str) -> str:
-        """The address of a host for PostgreSQL.
+        """Return a host's address for PostgreSQL.
 
         Raises:
-            PreflightError: the fleet's file names none.
+            PreflightError: the fleet file has none.
 
         """
         if address := self.fleet.hosts.get(host, FleetHost()).address:
             return address
-        raise PreflightError(f"the fleet names no address of {host}")
+        raise PreflightError(f"the fleet file has no address for host {host}")
 
     def servers(self) -> list[str]:
-        """The hosts that blocks are pinned to."""
+        """Return the hosts that run blocks."""
         return self.fleet.with_role("server") or sorted(self.addresses())
 
     def all(self) -> list[str]:
-        """All hosts of the fleet."""
+        """Return all hosts."""
         return list(self.fleet.hosts) or sorted(self.addresses())
 
     def ask(
         self, hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
     ) -> tuple[dict[str, Any], list[str]]:
-        """What a function gives at each of these hosts, in a process of its own there; a line for each that cannot say."""
+        """Call a function on hosts, each in its own process; return the values by host and the errors."""
         with self.connected():
             at, call = self.addresses(), partial(answer, function, arguments)
             values = dict[str, Any]()
@@ -206,15 +202,15 @@ class Hosts:
                     errors.append(
                         f"{host}: no answer within {_ASK_LIMIT_S:g} s: is it busy with another run?"
                     )
-                except Exception as reason:  # of Dask's many
+                except Exception as reason:  # Dask raises many types
                     errors.append(f"{host}: its worker does not answer: {type(reason).__name__}: {reason}")
         return values, errors
 
-    def asked(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """The same of the servers, which all have to say.
+    def ask_servers(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Call a function on all hosts that run blocks; return the values by host.
 
         Raises:
-            PreflightError: a host cannot; each of them with its reason.
+            PreflightError: a call failed.
 
         """
         values, errors = self.ask(self.servers(), function, *arguments)
@@ -223,7 +219,7 @@ class Hosts:
         return values
 
     def submit(self, host: str, address: str, call: Call, queue: str = "", **tag: Any) -> Any:
-        """Have a host make a call, once and nowhere else; a Dask future."""
+        """Submit a call that runs once, on that host only; return the Dask future."""
         scratch = self.fleet.hosts.get(host, FleetHost()).scratch
         return self._client.submit(
             worker_task, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {},
@@ -231,27 +227,26 @@ class Hosts:
         )  # fmt: skip
 
     def queue(self) -> contextlib.closing[Any]:
-        """A queue of the scheduler's that hosts put their messages into, to be entered."""
+        """Return a queue for messages from hosts, as a context manager."""
         name = f"benchlib-{secrets.token_hex(8)}"
         return contextlib.closing(_distributed().Queue(name, client=self._client))
 
     def run_inside(self, address: str, function: Callable[..., Any], **arguments: Any) -> Any:
-        """What a function gives, or a coroutine function, that is run inside a worker."""
+        """Return the value of a function or coroutine function, run inside a worker."""
         return self._client.run(function, workers=[address], **arguments)[address]
 
 
 def hosts_of(values: Values) -> Hosts | None:
-    """The hosts that a notebook's parameter ``fleet`` names; None where the study runs here.
+    """Return the hosts of the notebook's parameter ``fleet``, or None without it.
 
     Raises:
-        InputError: its file cannot be read, or describes no fleet.
+        InputError: its file cannot be read, or is invalid.
 
     """
     return Hosts(read_fleet(Path(values["fleet"]))) if values.get("fleet") else None
 
 
 def _prepare_scheduler(dask_scheduler: Any) -> None:
-    """Settings of a scheduler that somebody else has started."""
     dask_scheduler.allowed_failures, dask_scheduler.no_workers_timeout = 0, _NO_WORKER_S
 
 

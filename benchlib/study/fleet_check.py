@@ -1,4 +1,4 @@
-"""What each host of a fleet can do, and what does not fit, before anything runs there."""
+"""A check of each host of a fleet, before anything runs there."""
 
 import hashlib
 import time
@@ -17,7 +17,7 @@ from benchlib.plan.fleet import FleetHost
 from benchlib.study.calls import QUESTIONS, clock_offset
 from benchlib.study.fleet import Hosts
 
-_SAID = ("benchlib", "server", "installed", "load_tool", "rights", "servers_run_as", "under_way")
+_COLUMNS = ("benchlib", "server", "installed", "load_tool", "rights", "servers_run_as", "under_way")
 _PAYLOAD = 4 << 20
 _MOST_PEERS = 8
 _UNREACHED = "cannot be reached"
@@ -25,7 +25,7 @@ _MIN_FREE_MIB = 4096
 
 
 def about() -> dict[str, Any]:
-    """What this host is, in plain JSON types."""
+    """Return facts about this host, in plain JSON types."""
     findings = examine(scratch_root())
     return {
         **findings["defaults"],
@@ -38,12 +38,16 @@ def about() -> dict[str, Any]:
         "processors": facts.processors(),
         "load": facts.load_average(),
         "identity": facts.identity(),
-        "addresses": [one.address for each in psutil.net_if_addrs().values() for one in each],
+        "addresses": [
+            interface_address.address
+            for interface in psutil.net_if_addrs().values()
+            for interface_address in interface
+        ],
     }
 
 
 def library() -> str:
-    """The library's version, with a short name for its code: hosts with another one would measure otherwise."""
+    """Return benchlib's version with a hash of its code."""
     root = Path(benchlib.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -52,10 +56,9 @@ def library() -> str:
 
 
 def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """What each host says, as words by heading, and a line for each thing that does not fit.
+    """Return a table of each host's facts, and the misfits.
 
-    Round trips and throughput are those of the cluster's own connections, with their encryption. How far a clock is off this
-    one's comes from the fastest of twenty questions, and may be wrong by half of its round trip.
+    Round trips and throughput include the cluster's encryption. A clock's error is up to half a round trip.
     """
     known, misfits = hosts.ask(hosts.all(), about)
     addresses, rows = hosts.addresses(), dict[str, dict[str, str]]()
@@ -66,7 +69,7 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
         peers = {name: addresses[name] for name in others[:_MOST_PEERS]}
         trip_s, ahead_s = clock_offset(partial(hosts.run_inside, addresses[host], time.time))
         rows[host] = {
-            **{name.replace("_", " "): answer[name] for name in _SAID},
+            **{name.replace("_", " "): answer[name] for name in _COLUMNS},
             "machine": f"{answer['processors']} processors, {answer['memory_available_mib']:,} MiB of memory available, "
             f"{answer['scratch_mib']:,} MiB of disk free, load {answer['load']:.1f}",
             "levers that do not work": ", ".join(answer["failing"]) or "none",
@@ -79,24 +82,22 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
 
 
 def _misfits(hosts: Hosts, host: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What of a host does not fit, the driver's library and the first server being the measure."""
     answer, here, (first, measure) = known[host], library(), next(iter(known.items()))
     address = hosts.fleet.hosts.get(host, FleetHost()).address
-    twins = [name for name in known if name < host and known[name]["identity"] == answer["identity"]]
+    same_machine = [name for name in known if name < host and known[name]["identity"] == answer["identity"]]
     cases = {
         f"runs benchlib {answer['benchlib']}, the driver {here}": answer["benchlib"] != here,
         **{f"its {name} is {answer[key]}, that of {first} {measure[key]}": answer[key] != measure[key]
            for key, name in (("server", "server"), ("load_tool", "load tool"))},
         f"a run is under way: {answer['under_way']}": answer["under_way"] != "none",
         f"only {answer['scratch_mib']:,} MiB of disk are free": answer["scratch_mib"] < _MIN_FREE_MIB,
-        f"{address} is none of its own addresses": address is not None and address not in answer["addresses"],
-        f"is the same machine as {', '.join(twins)}: they would measure each other": bool(twins),
+        f"{address} is not an address of this host": address is not None and address not in answer["addresses"],
+        f"is the same machine as {', '.join(same_machine)}; they would disturb each other": bool(same_machine),
     }  # fmt: skip
     return [misfit for misfit, holds in cases.items() if holds]
 
 
 async def _network(dask_worker: Any, peers: Mapping[str, str]) -> dict[str, str]:
-    """The fastest round trip from a worker to each of some others, and how much goes each way; in words."""
     rows = {}
     for name, address in peers.items():
         peer = dask_worker.rpc(address)
@@ -110,7 +111,7 @@ async def _network(dask_worker: Any, peers: Mapping[str, str]) -> dict[str, str]
             rows[f"to {name}"] = _UNREACHED
             continue
         seconds, transfer_s = min(trips[:QUESTIONS]), min(trips[QUESTIONS:])
-        # a coarse clock sees no time go by
+        # 0 with a coarse clock
         rate = f", {2 * _PAYLOAD / transfer_s / 1e6:,.0f} MB/s" if transfer_s else ""
         rows[f"to {name}"] = f"round trip {1000 * seconds:.2f} ms{rate}"
     return rows

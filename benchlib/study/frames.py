@@ -1,4 +1,4 @@
-"""A study as data frames: what a notebook opens, runs and reads. Nothing here draws or formats."""
+"""A study as data frames, for notebooks. Nothing here draws or formats."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_LIMITS = 7
 _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _NAMED = 2
-"""So many levels a sentence names."""
+"""Maximum number of levels named in a sentence."""
 
 
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
@@ -37,23 +37,22 @@ _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?")
 
 
 def guarded(cell: Any) -> Any:
-    """Return a cell for a CSV file, with an apostrophe before a text that a spreadsheet would take for a formula."""
+    """Return a CSV cell, with an apostrophe before text that a spreadsheet reads as a formula."""
     formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
     return f"'{cell}" if formula else cell
 
 
 def as_data(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return the rows of a frame with its ``attrs`` as plain JSON types; what is missing is null."""
+    """Return rows and ``attrs`` of a frame as plain JSON types, with null for missing values."""
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     attrs = {name: value for name, value in frame.attrs.items() if name != "kind"}
     return {"kind": frame.attrs.get("kind"), "rows": rows, "attrs": attrs}
 
 
 class OpenStudy:
-    """A study that a notebook has opened. Every attribute and method returns a data frame, or a plain value.
+    """A study opened by a notebook; every attribute and method returns a data frame or a plain value.
 
-    ``answers`` are the levels that answer the question, with a reader's words; ``controls, against, metric, margin, alpha,
-    looks`` are what :func:`benchlib.compare` takes. With a ``runner`` the missing trials can be run.
+    With a ``runner``, missing trials can be run.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class OpenStudy:
     def __repr__(self) -> str:
         return f"<study {self.name}: {len(self.study.trials)} trials planned, {len(self._experiment.kept)} saved>"
 
-    # --- what was asked -----------------------------------------------------------
+    # --- the question -----------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -88,22 +87,22 @@ class OpenStudy:
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """The further arms of the baseline (A/A)."""
+        """The A/A controls: further arms of the baseline."""
         return self.study.plan.factor.controls
 
     @property
     def against(self) -> dict[str, str]:
-        """The levels that are compared with another level than the baseline, and with which."""
+        """The levels with another reference than the baseline, and that reference."""
         return dict(self.study.plan.factor.against)
 
     @property
     def answers(self) -> dict[str, str]:
-        """The levels that answer the question, with a reader's words for each; all comparisons where none is declared."""
+        """The levels that answer the question, with a title each; all comparisons if none is declared."""
         return answer_words(self.study)
 
     @property
     def metric(self) -> Metric:
-        """The metric that the study is judged by."""
+        """The metric of the verdicts."""
         return METRICS[self.study.plan.metric]
 
     @property
@@ -113,7 +112,7 @@ class OpenStudy:
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons together; smaller where the study was extended."""
+        """The error rate of all comparisons together; extensions lower it."""
         return self._experiment.alpha
 
     @property
@@ -123,7 +122,7 @@ class OpenStudy:
 
     @property
     def comparison(self) -> dict[str, Any]:
-        """All arguments of :func:`benchlib.compare` for this study, but the trials."""
+        """All arguments of :func:`benchlib.compare` except the trials."""
         return {
             "baseline": self.baseline, "controls": self.controls, "against": self.against, "answers": self.answers,
             "metric": self.metric.name, "margin": self.margin, "alpha": self.alpha, "looks": self.looks,
@@ -131,7 +130,7 @@ class OpenStudy:
 
     @property
     def levels(self) -> pd.DataFrame:
-        """What the levels run with: a row a level, a column for each thing in which they differ."""
+        """One row per level, one column per setting that differs between levels."""
         words = self.study.levels_in_words
         costs = {name: "; ".join(costs) for name, costs in self.study.crash_costs.items()}
         names = list(self.study.plan.factor.levels)
@@ -142,7 +141,7 @@ class OpenStudy:
 
     @property
     def differences(self) -> pd.DataFrame:
-        """In what each level differs from the level that it is compared with: ``level, against, what, value, reference``."""
+        """Settings that differ from the reference: ``level, against, what, value, reference``."""
         words = self.study.levels_in_words
         rows = [
             (level, against, what, words[level].get(what, ""), words[against].get(what, ""))
@@ -155,21 +154,21 @@ class OpenStudy:
 
     @property
     def alike(self) -> pd.DataFrame:
-        """What all levels run with: ``what, value``."""
+        """Settings common to all levels: ``what, value``."""
         words = self.study.levels_in_words.get(self.baseline, {})
         same = {name: text for name, text in words.items() if name not in self.levels}
         return pd.DataFrame(same.items(), columns=["what", "value"])
 
     @property
     def design(self) -> pd.DataFrame:
-        """The levels of a grid: a row a level, a column a dimension with its value there; empty without a grid."""
+        """The value of each grid dimension (column) for each level (row); empty without a grid."""
         return pd.DataFrame.from_dict(self.study.plan.factor.cells, orient="index", dtype=object).rename_axis(
             "level"
         )
 
     @property
     def signs(self) -> pd.DataFrame:
-        """The levels of a grid of two values a dimension as −1 (the first value) and +1, without dimensions of one value."""
+        """The two-valued dimensions of the grid, coded −1 (first value) and +1, per level."""
         design = self.design
         two = design.loc[:, design.nunique() == 2]
         return two.ne(two.iloc[0] if len(two) else 0).astype(int) * 2 - 1
@@ -177,7 +176,7 @@ class OpenStudy:
     # --- running --------------------------------------------------------------------
 
     def preflight(self) -> pd.DataFrame:
-        """Check what the missing trials need of this machine: ``check, found``; no rows where nothing is missing.
+        """Check that this machine can run the missing trials: ``check, found``; empty if none is missing.
 
         Raises:
             PreflightError: this machine cannot run the study.
@@ -188,20 +187,20 @@ class OpenStudy:
 
     @property
     def missing(self) -> int:
-        """The number of planned trials that are not saved; 0 where the study may stop."""
+        """The number of planned trials that are not saved; 0 if the study may stop."""
         if self._experiment.settled():
             return 0
         folder = self._experiment.folder
         return len(missing(self.study, folder.kept() if folder.exists() else ()))
 
     def run(self) -> pd.DataFrame:
-        """Run the missing trials, showing progress and the effects so far; return all trials (see :attr:`trials`)."""
+        """Run the missing trials, with progress and provisional effects; return :attr:`trials`."""
         if self._runner and self._progress:
             self._runner.run(self._progress())
         return self.trials
 
     def crash(self, rounds: int) -> pd.DataFrame:
-        """Crash each level ``rounds`` times in each way, as far as that is missing; return all :meth:`crashes`."""
+        """Run the missing crashes, ``rounds`` per level and kind; return :meth:`crashes`."""
         if self._runner and self._progress and not self._runner.hosts:
             from benchlib.study.crashes import crash_missing
 
@@ -212,13 +211,14 @@ class OpenStudy:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """A row a trial, in the order of the levels; the columns are documented in docs/reference/files.md.
+        """One row per trial, by level; docs/reference/files.md documents the columns.
 
-        ``part`` names the trials that share a noise, ``doubt`` why no comparison of that level is valid, ``error`` why a
-        trial failed. A missing figure is null.
+        - ``part``: trials that share noise
+        - ``doubt``: why comparisons of the level are invalid
+        - ``error``: why the trial failed
         """
         rows, doubts = self._experiment.by_level(), dict[str, list[str]]()
-        for concern in self._own_concerns:
+        for concern in self._experiment.concerns:
             if concern.grave and concern.level:
                 doubts.setdefault(concern.level, []).append(concern.text)
         reasons = {level: " ".join(texts) for level, texts in doubts.items()}
@@ -228,15 +228,15 @@ class OpenStudy:
         ).reset_index(drop=True)
 
     def seconds(self) -> pd.DataFrame:
-        """A row a trial and second: ``level, block, second, tps`` and the host's and devices' figures; null where not sampled."""
-        told = self._experiment.progress.rename(columns={"elapsed_s": "second"})
-        told = told.assign(second=told["second"].round())
+        """One row per trial and second: ``level, block, second, tps`` and host and device samples."""
+        progress = self._experiment.progress.rename(columns={"elapsed_s": "second"})
+        progress = progress.assign(second=progress["second"].round())
         return self._sorted(
-            told.merge(self._experiment.recorded.seconds, on=["level", "block", "second"], how="outer")
+            progress.merge(self._experiment.recorded.seconds, on=["level", "block", "second"], how="outer")
         )
 
     def waits(self) -> pd.DataFrame:
-        """Mean number of sessions per wait event: ``level, block, wait, sessions``; ``CPU`` are sessions that waited for nothing."""
+        """Mean number of sessions per wait event (or ``CPU``): ``level, block, wait, sessions``."""
         events = self._experiment.recorded.waits.drop(columns="second")
         means = events.groupby(["level", "block"], sort=False).mean()
         return self._sorted(
@@ -244,40 +244,39 @@ class OpenStudy:
         )
 
     def _sorted(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return a frame with its levels in the plan's order."""
         place = {name: number for number, name in enumerate(self.study.plan.factor.levels)}
         return frame.sort_values("level", key=lambda names: names.map(place), kind="stable").reset_index(
             drop=True
         )
 
     def checkpoints(self) -> pd.DataFrame:
-        """The checkpoints during trials: ``level, block, start_s, end_s, kind``, seconds from the start of the load."""
+        """Checkpoints in trials: ``level, block, start_s, end_s, kind``, seconds of load."""
         rows = self._experiment.recorded.checkpoints
         columns = ["level", "block", "start_s", "end_s", "kind"]
         return pd.DataFrame(columns=columns) if rows is None else rows
 
     def statements(self) -> pd.DataFrame:
-        """What each statement of the scripts took, where it was measured: ``level, block, script, statement, latency_ms``."""
+        """Latency of each statement, if measured: ``level, block, script, statement, latency_ms``."""
         return self._experiment.measured.statements
 
     def figures(self) -> pd.DataFrame:
-        """What was sampled of each good trial, a row a trial: sizes, shares, rates, costs a transaction."""
+        """Sampled figures, one row per successful trial: sizes, shares, rates, costs per transaction."""
         return self._experiment.figures
 
     def conditions(self) -> pd.DataFrame:
-        """The conditions under which the effect can show: ``condition, level, wanted, median, held, trials, met``."""
+        """Conditions for the effect: ``condition, level, wanted, median, held, trials, met``."""
         return self._experiment.conditions
 
     def bottlenecks(self) -> pd.DataFrame:
-        """What limited each level: ``level, bottleneck`` and the shares that were in use."""
+        """The bottleneck of each level: ``level, bottleneck`` and shares in use."""
         return self._experiment.bottlenecks.drop(columns="sessions")
 
     def plans(self) -> pd.DataFrame:
-        """The plans that servers chose (see :func:`benchlib.study.plans.explained`), without those of the controls."""
+        """Query plans, without the controls'; see :func:`benchlib.study.plans.explained`."""
         return explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
 
     def parameters(self) -> pd.DataFrame:
-        """Server parameters that differ between levels or from PostgreSQL's defaults: a row a parameter, a column a level."""
+        """Server parameters (rows) by level (columns) that differ between levels or from the default."""
         kept = {
             level: dict(record)
             for level, _, record in self._records(Parameters)
@@ -300,7 +299,7 @@ class OpenStudy:
         )
 
     def flushes(self) -> pd.DataFrame:
-        """What ``pg_test_fsync`` reached where the WAL lies: ``level, method, flushes_per_s, used``."""
+        """Median ``pg_test_fsync`` rates of the WAL's device: ``level, method, flushes_per_s, used``."""
         rows = [
             (level, rate.method, rate.ops_per_s, rate.method == record.durability.get("wal_sync_method"))
             for level, _, record in self._records(Flushes)
@@ -313,7 +312,7 @@ class OpenStudy:
         )
 
     def replicas(self) -> pd.DataFrame:
-        """The replicas' lag, a row a reading: ``level, block, replica, second, replay_lag_s, replay_lag_bytes, write_lag_bytes``."""
+        """Replication lag, one row per reading: ``level, block, replica, second`` and three lags."""
         lags = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
         rows = [
             {**row, "level": level, "block": block, "second": round(row["at_s"] - record.lag[0]["at_s"])}
@@ -321,11 +320,11 @@ class OpenStudy:
             for row in record.lag
         ]
         frame = pd.DataFrame(rows, columns=["level", "block", "replica", "second", *lags])
-        # the first reading comes right before the load
+        # the first reading precedes the load
         return frame[frame["second"].gt(0)].astype(dict.fromkeys(lags, float))
 
     def verified(self) -> pd.DataFrame:
-        """What was found on the replicas after each trial: ``level, block, synchronous_commit, held, count`` and more."""
+        """Replicas verified after each trial: ``level, block, synchronous_commit, held, count`` and more."""
         kept = self._records(ReplicaReadings)
         rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
         first = ["level", "block", "synchronous_commit", "held", "count"]
@@ -334,7 +333,7 @@ class OpenStudy:
         )
 
     def hosts(self) -> pd.DataFrame:
-        """Which host ran what: ``level, server, role, host, round_trip_ms, busy_percent``, medians; one row where one host ran all."""
+        """Hosts by role: ``level, server, role, host, round_trip_ms, busy_percent`` (medians)."""
         rows = list[tuple[str, str, str, str, float, float]]()
         for trial_id, kept in self._experiment.kept.items():
             level, server = kept.trial.level, kept.ran_on or "this machine"
@@ -360,55 +359,47 @@ class OpenStudy:
         return self._sorted(frame.groupby(columns[:4], sort=False).median().reset_index())
 
     def crashes(self) -> pd.DataFrame:
-        """What crashes left, a row a crash: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
+        """Crashes: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
         rows = [crash.model_dump() for crash in kept_crashes(self._experiment.folder)]
-        columns = [
-            "level",
-            "kind",
-            "number",
-            "acknowledged",
-            "lost",
-            "oldest_lost_ms",
-            "recovery_s",
-            "damage",
-        ]
-        return pd.DataFrame(rows, columns=columns)
+        names = ["level", "kind", "number", "acknowledged", "lost", "oldest_lost_ms", "recovery_s", "damage"]
+        return pd.DataFrame(rows, columns=names)
 
     def published(self) -> pd.DataFrame:
-        """The figures that earlier studies published for this factor (see :func:`benchlib.study.published.published_for`)."""
+        """Published figures for this factor; see :func:`benchlib.study.published.published_for`."""
         frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
         named = {name: factor.named(name) or name for name in {*frame["level"], *frame["against"]}}
         return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:
-        """The levels that differ in one server parameter, or in ``clients``, alone: ``series, level, value``.
+        """Series of levels that differ in one server parameter, or ``clients``: ``series, level, value``.
 
-        ``value`` is what the server said it ran with (bytes, seconds or a number); a level without it has no row.
+        ``value`` is as reported by the server (bytes, seconds or a number); levels without it are left out.
         """
         plan = self.study.plan
         if setting == CLIENTS:
             values = {name: float(plan.level_load(name).clients) for name in plan.factor.levels}
         else:
-            told = {
+            reported = {
                 m.trial.level: m.settings.get(setting, "")
                 for m in self._experiment.kept.values()
                 if m.error is None
             }
-            values = {level: read[0] for level, text in told.items() if (read := quantity(text))}
+            values = {level: read[0] for level, text in reported.items() if (read := quantity(text))}
         rows = [
             (series, level, values[level])
             for series, group in enumerate(plan.alike(setting))
             for level in group
-            if level in values and len([each for each in group if each in values]) > 1
+            if level in values and len([name for name in group if name in values]) > 1
         ]
         return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
 
-    # --- what limits the answers ------------------------------------------------------
+    # --- limits of the answers ------------------------------------------------------
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
-        """Return at most seven limits of the answers, the worst first: ``code, level, value, text, grave``.
+        """Return at most seven limits, the worst first: ``code, level, value, text, grave``.
 
-        ``effects`` is what :func:`benchlib.compare` returned. ``attrs["by_level"]`` has the worst limit of each answer.
+        ``effects`` comes from :func:`benchlib.compare`. ``attrs["by_level"]`` has the worst limit of each
+        answer.
         """
         answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
         concerned = {*answers["level"], *answers["against"], *self.controls}
@@ -418,7 +409,7 @@ class OpenStudy:
         concerns.sort(key=lambda concern: concern.order)
         by_level = {}
         for row in answers.to_dict("records"):
-            own = next(
+            worst = next(
                 (
                     c
                     for c in concerns
@@ -426,34 +417,29 @@ class OpenStudy:
                 ),
                 None,
             )
-            by_level[row["level"]] = own.text if own else ""
+            by_level[row["level"]] = worst.text if worst else ""
         records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
         frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
-        frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # of several levels
+        frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # several levels
         frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": self._unmet(answers)}
         return frame
 
     def _unmet(self, answers: pd.DataFrame) -> dict[str, str]:
-        """Return the conditions that each comparison did not meet: those of its level and of its reference, where that is compared with none."""
+        """Return the unmet conditions of each comparison and of its reference, if that is not compared."""
         unmet, compared = (
-            [c for c in self._own_concerns if c.code == "condition"],
+            [c for c in self._experiment.concerns if c.code == "condition"],
             {*self.study.plan.factor.pairs()},
         )
         pairs = zip(answers["level"], answers["against"], strict=True)
         named = {level: {level} if other in compared else {level, other} for level, other in pairs}
-        texts = {level: "; ".join(c.value for c in unmet if c.level in of) for level, of in named.items()}
+        texts = {level: "; ".join(c.value for c in unmet if c.level in ends) for level, ends in named.items()}
         return {level: text for level, text in texts.items() if text}
 
-    @property
-    def _own_concerns(self) -> list[Concern]:
-        return self._experiment.concerns
-
     def _concerns(self, effects: pd.DataFrame, answers: pd.DataFrame) -> list[Concern]:
-        """All limits, in no order."""
-        told = [
+        warnings = [
             Concern(w["code"], w["value"], w["grave"], w["level"]) for w in effects.attrs.get("warnings", ())
         ]
-        concerns = [c for c in told if c.code != "doubt"] + self._own_concerns
+        concerns = [c for c in warnings if c.code != "doubt"] + self._experiment.concerns
         plan = self.study.plan
         for row in answers.to_dict("records"):
             if cost := self._cost(row["level"], row["against"]):
@@ -493,16 +479,16 @@ class OpenStudy:
         return concerns + [Concern(code) for code, holds in flags.items() if holds]
 
     def _cost(self, level: str, against: str) -> tuple[str, ...]:
-        """Return what a crash may cost at a level and not at its reference; or with a change of a screening, and not without it."""
+        """Return what a crash may cost at a level, or with a screened change, but not otherwise."""
         costs = self.study.crash_costs
         if level in self.study.plan.factor.levels:
-            return () if (own := costs.get(level, ())) == costs.get(against, ()) else own
+            return () if (cost := costs.get(level, ())) == costs.get(against, ()) else cost
         signs = self.signs.get(level, pd.Series(dtype=int))
         high, low = ([{*costs.get(str(name), ())} for name in signs.index[signs == sign]] for sign in (1, -1))
         return tuple(sorted(set[str].intersection(*high).difference(*low))) if high else ()
 
     def disk_limits(self, level: str) -> str:
-        """Return the limits that the study set on a level's disk, such as ``1,500 requests/s, 100 MB/s``."""
+        """Return the study's limits on a level's disk, such as ``1,500 requests/s, 100 MB/s``."""
         storage = self.study.plan.level(level).part("storage")
         limits = [
             f"{storage[cap]:,} requests/s" if cap.endswith("iops") else f"{size_words(storage[cap])}/s"
@@ -511,11 +497,11 @@ class OpenStudy:
         ]
         return ", ".join(dict.fromkeys(limits))
 
-    # --- where it was measured --------------------------------------------------------
+    # --- setup and provenance --------------------------------------------------------
 
     @property
     def setup(self) -> pd.DataFrame:
-        """What a reader wants to know at once: ``what, value``."""
+        """Summary of the setup: ``what, value``."""
         provenance, plan, trials = self.study.provenance, self.study.plan, self._experiment.trials
         good = trials[trials["error"].isna()]
         hosts = [*(provenance.get("hosts") or {"": provenance.get("host", {})}).values()]
@@ -545,10 +531,10 @@ class OpenStudy:
 
     @property
     def provenance(self) -> pd.DataFrame:
-        """Machine, servers, builds, flags, load tool, seeds and versions: ``what, value``."""
-        told = {name: value for name, value in self.study.provenance.items() if name != "builds_differ"}
-        servers = ["; ".join(map(str, filter(None, server.values()))) for server in told.pop("servers", [])]
-        (facts,) = pd.json_normalize(told, sep=", ").to_dict("records") or [{}]
+        """Machine, servers, builds, load tool, seeds and versions: ``what, value``."""
+        known = {name: value for name, value in self.study.provenance.items() if name != "builds_differ"}
+        servers = ["; ".join(map(str, filter(None, server.values()))) for server in known.pop("servers", [])]
+        (facts,) = pd.json_normalize(known, sep=", ").to_dict("records") or [{}]
         rows = [("server", text) for text in servers] + [
             (str(k).replace("_", " "), str(v)) for k, v in facts.items()
         ]
@@ -558,16 +544,15 @@ class OpenStudy:
         )
 
     def _records(self, kind: type[Record]) -> list[tuple[str, int, Any]]:
-        """The records of one kind that good trials left, each with its level and block, in the order of the levels."""
         good = good_ones(self._experiment.by_level())
         kept = ((level, block, kind.read(self._experiment.folder, name)) for level, block, name in good)
         return [(level, block, record) for level, block, record in kept if record is not None]
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Join the limits of one code, so that a reader sees each once; the sentence names the first two levels.
+    """Merge limits with one code; the sentence names the first two levels.
 
-    What levels give up, and conditions, are joined only where they are the same.
+    Durability and conditions are merged only if equal.
     """
     groups = dict[tuple[str, str], list[Concern]]()
     for concern in dict.fromkeys(concerns):
@@ -602,7 +587,7 @@ def _file_system(facts: Mapping[str, Any]) -> str:
 
 
 def _spelt(row: Mapping[str, Any], which: str) -> str:
-    """A parameter's value with its unit: ``128 MB``, ``300 s``."""
+    """Return a parameter's value with its unit: ``128 MB``, ``300 s``."""
     value, unit = row[which], row["unit"]
     if value is None:
         return "not shown"

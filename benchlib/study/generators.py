@@ -1,7 +1,7 @@
-"""Load from elsewhere: hosts of a fleet drive one server together, and what each of them did is put together.
+"""Distributed load: several hosts run the load tool against one server; their results are merged.
 
-They begin at one barrier, an advisory lock of the server itself: each waits for it over the connection by which it has asked
-for the server's clock, and the bench lets it go when all wait. One that fails ends the load everywhere.
+All start at one barrier, an advisory lock of the server. The bench releases it when every host waits. One
+failure stops all.
 """
 
 import contextlib
@@ -32,28 +32,21 @@ from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import Door
 from benchlib.server.server import asking
 from benchlib.server.templates import workshop
-from benchlib.study.calls import (
-    CLOCK,
-    PASSING,
-    OtherHosts,
-    UnwantedError,
-    answer,
-    clock_offset,
-    ended,
-)  # fmt: skip
+from benchlib.study.calls import CLOCK, PASSING, UnwantedError, answer, clock_offset, ended
+from benchlib.study.fleet import Hosts
 from benchlib.study.remote_replicas import ReplicaElsewhere
 from benchlib.study.stand import Check, Stand, written
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
-"""Which part of the time all generators have to have measured together."""
+"""Share of the time in which all generators must measure together."""
 CLOCK_ERROR = 0.01
-"""Which part of a trial may be in doubt between two clocks before a reader is told."""
+"""Clock error, as a share of the trial, that causes a warning."""
 BUSY = 0.9
-"""Which part of its threads' time a generator may use before it is taken for the bottleneck."""
+"""CPU share of its threads above which a generator is the bottleneck."""
 _READY_LIMIT_S = 120.0
 _HANDED_LIMIT_S = 600.0
-"""How long it may take to convert logs of transactions, and to send them."""
+"""Time limit for converting and sending transaction logs."""
 _ENDED = "SELECT pg_try_advisory_lock(%s)"
 _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
 During = contextlib.AbstractContextManager[object]
@@ -61,7 +54,7 @@ During = contextlib.AbstractContextManager[object]
 
 @dataclass(frozen=True)
 class Generated:
-    """What a generator leaves: what its tool printed, its log as Parquet, and what it did when."""
+    """The result of one generator: raw output, Parquet log, and timing."""
 
     did: Generator
     stdout: str
@@ -70,15 +63,15 @@ class Generated:
     log: bytes | None
 
 
-def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Generated:
-    """Drive a part of a load for ``whom`` from this host; the environment of ``way``, which nobody logs, says how libpq reaches the server.
+def generate(run_name: str, host: str, job: Job, barrier: int, client: Shell) -> Generated:
+    """Run a share of a load for ``run_name`` on this host; ``client.environment`` is secret.
 
     Raises:
         BenchlibError: the host is busy, the server cannot be reached, or the tool does not end.
 
     """
-    os.environ.update(way.environment)  # this process does nothing else
-    with workshop(f"load for a server of {whom}", job.scale, environment=way.environment) as templates, asking(), psycopg.connect(
+    os.environ.update(client.environment)  # this process has no other task
+    with workshop(f"load for a server of {run_name}", job.scale, environment=client.environment) as templates, asking(), psycopg.connect(
         dbname=job.connection.dbname, autocommit=True, application_name="benchlib",
         connect_timeout=10, keepalives_idle=10, tcp_user_timeout=30_000,
     ) as connection:  # fmt: skip
@@ -86,7 +79,7 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         def clock() -> float:
             return float(connection.execute(CLOCK).fetchall()[0][0])
 
-        templates.abroad = connection.pgconn.ssl_in_use  # pgbench has to encrypt, too
+        templates.abroad = connection.pgconn.ssl_in_use  # then pgbench must encrypt too
         run, shell = templates.run, templates.shell
         tool = load_tool(job.workload.tool, templates.pgbench())
         logs = shell.make_directory(run.folder / "log") if job.load.transaction_log else None
@@ -96,11 +89,11 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         connection.execute("SELECT pg_advisory_lock_shared(%s)", [barrier])
         began = time.time()
         done = shell.run(argv, timeout_s=tool.limit_s(job.load))
-        if done.returncode:  # which ends the load everywhere
+        if done.returncode:  # raises, which stops all generators
             tool.report(done.stdout, done.stderr, done.returncode, argv)
         ended = time.time()
-        connection.execute("SELECT pg_advisory_unlock_shared(%s)", [barrier])  # which tells that it is over
-        # the better of the two answers; were the clock set meanwhile, they would contradict each other
+        connection.execute("SELECT pg_advisory_unlock_shared(%s)", [barrier])  # signals the end
+        # the better of two measurements; they differ if the clock was set meanwhile
         after = clock_offset(clock)
         round_trip, offset = min(before, after)
         argv = [Path(argv[0]).name, *argv[1:]]
@@ -115,11 +108,11 @@ def generate(whom: str, host: str, job: Job, barrier: int, way: Shell) -> Genera
         return Generated(did, done.stdout, done.stderr, done.returncode, log.read_bytes() if logs else None)
 
 
-def reach(hosts: OtherHosts, load: Load, site: Site) -> None:
-    """Have the generators of a load, and a level's replicas elsewhere, reach a server here that has not been started.
+def reach(hosts: Hosts, load: Load, site: Site) -> None:
+    """Make a stopped server accept connections from its load generators and remote replicas.
 
     Raises:
-        PreflightError: the file of the fleet does not say where one of them, or this host, is reached.
+        PreflightError: the fleet file lacks the address of one of them or of this host.
 
     """
     if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
@@ -128,27 +121,27 @@ def reach(hosts: OtherHosts, load: Load, site: Site) -> None:
 
 
 def drive(
-    hosts: OtherHosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
+    hosts: Hosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
 ) -> list[Generated]:
-    """Have the generators of a job's load drive a stand's server, and wait for all of them; ``watch`` as of :meth:`Shell.run`.
+    """Run a job on all its generators and return their results; ``watch`` as in :meth:`Shell.run`.
 
-    ``during`` is entered while they drive it: not while they come, or hand over what they have.
+    ``during`` is active only while they drive the server.
 
     Raises:
-        LoadError: one of them failed, or has not ended within ``limit_s``; the others have been stopped.
-        StudyError: the worker of one is gone, or not there.
+        LoadError: one failed or exceeded ``limit_s``; the others were stopped.
+        StudyError: a worker is missing or gone.
 
     """
     shares = split(job.load, job.seed)
     addresses = {name: hosts.address(name) for name in shares}
-    barrier = secrets.randbelow(2**31)  # a lock that nobody else has
-    tasks, whom, way = dict[str, Any](), stand.run.folder.name, Shell(None, stand.way())
+    barrier = secrets.randbelow(2**31)  # a lock number for this load
+    tasks, run_name, client = dict[str, Any](), stand.run.folder.name, Shell(None, stand.client_environment())
     with asking(), stand.server.connect() as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
         try:
             for name, (load, seed) in shares.items():
-                own = replace(job, load=load, seed=seed)
-                call = partial(answer, generate, (whom, name, own, barrier, way))
+                share = replace(job, load=load, seed=seed)
+                call = partial(answer, generate, (run_name, name, share, barrier, client))
                 tasks[name] = hosts.submit(name, addresses[name], call)
             for _ in ticks(_READY_LIMIT_S):
                 _raise_failure(tasks)
@@ -157,7 +150,7 @@ def drive(
             else:
                 raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
             with during:
-                # the shared locks of all who wait are granted before this returns, and given back as each has ended
+                # grants the shared locks of all generators; each releases its own at its end
                 holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
                 _await(tasks, watch, limit_s, lambda: holder.execute(_ENDED, [barrier]).fetchall()[0][0])
             _await(tasks, watch, _HANDED_LIMIT_S, lambda: all(task.done() for task in tasks.values()))
@@ -168,7 +161,12 @@ def drive(
 
 
 def _await(tasks: Mapping[str, Any], watch: Check, limit_s: float, over: Callable[[], bool]) -> None:
-    """Wait until it is over; LoadError where a task fails meanwhile, or the time is up."""
+    """Wait until ``over()``.
+
+    Raises:
+        LoadError: a task failed, or the time is up.
+
+    """
     for _ in ticks(limit_s, 0.2):
         _raise_failure(tasks)
         watch()
@@ -187,7 +185,6 @@ def _raise_failure(tasks: Mapping[str, Any]) -> None:
 
 
 def _results(tasks: Mapping[str, Any]) -> list[Generated]:
-    """What all generators left; a worker that goes before it has given that takes the block with it."""
     try:
         return [task.result() for task in tasks.values()]
     except BenchlibError:
@@ -196,24 +193,24 @@ def _results(tasks: Mapping[str, Any]) -> list[Generated]:
         raise UnwantedError(f"a generator is gone ({type(reason).__name__})") from reason
 
 
-def put_together(
+def merge_results(
     generated: Sequence[Generated], tool: LoadTool, load: Load, folder: Path, notes: dict[str, Any]
 ) -> dict[str, Any]:
-    """The report of a load of several generators; what each left goes to ``folder``, what they did to ``notes``.
+    """Merge the reports of all generators; save raw output in ``folder`` and timing in ``notes``.
 
     Raises:
-        LoadError: one of them failed, or they did not measure at the same time.
+        LoadError: one failed, or they did not measure at the same time.
 
     """
     reports = []
-    for each in generated:
-        files.write(folder / f"stdout.{each.did.host}", each.stdout)
-        files.write(folder / f"stderr.{each.did.host}", each.stderr)
+    for result in generated:
+        files.write(folder / f"stdout.{result.did.host}", result.stdout)
+        files.write(folder / f"stderr.{result.did.host}", result.stderr)
         try:
-            reports.append(tool.report(each.stdout, each.stderr, each.returncode, each.did.load_argv))
+            reports.append(tool.report(result.stdout, result.stderr, result.returncode, result.did.load_argv))
         except BenchlibError as reason:
-            raise LoadError(f"the generator {each.did.host}: {reason}") from reason
-    did = [each.did for each in generated]
+            raise LoadError(f"the generator {result.did.host}: {reason}") from reason
+    did = [result.did for result in generated]
     notes |= {
         "generators": tuple(did),
         "load_returncode": 0,
@@ -227,7 +224,7 @@ def put_together(
     warn = notes["warnings"].append
     for one, report in zip(did, reports, strict=True):
         if one.clock_error_s > CLOCK_ERROR * load.duration_s:
-            warn(f"the clock of {one.host} is known to {1000 * one.clock_error_s:.0f} ms only")
+            warn(f"the clock of {one.host} is accurate to {1000 * one.clock_error_s:.0f} ms only")
         if report["threads"] and (share := one.load_cpu_s / (one.load_wall_s * report["threads"])) > BUSY:
             warn(f"the generator {one.host} used {100 * share:.0f} % of its threads: it was the bottleneck")
     if load.transaction_log:
@@ -236,13 +233,13 @@ def put_together(
 
 
 def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
-    """All logs as one, the times by the server's clock; clients are numbered on from generator to generator."""
+    """Merge all logs, with the server's clock and distinct client numbers."""
     tables, clients = [], 0
-    for each in generated:
-        table = pq.read_table(io.BytesIO(each.log or b""))
-        for name, more in (("time_us", round(1_000_000 * each.did.clock_offset_s)), ("client", clients)):
+    for result in generated:
+        table = pq.read_table(io.BytesIO(result.log or b""))
+        for name, offset in (("time_us", round(1_000_000 * result.did.clock_offset_s)), ("client", clients)):
             place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(name), pc.add(table[name], more))
+            table = table.set_column(place, table.schema.field(name), pc.add(table[name], offset))
         clients = max(clients, (pc.max(table["client"]).as_py() or 0) + 1)
         tables.append(table)
     pq.write_table(pa.concat_tables(tables), target, compression="zstd")

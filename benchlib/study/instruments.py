@@ -1,7 +1,6 @@
-"""What the instruments of a study's trials recorded, as frames, and what held each level back by that: derived anew each time.
+"""Samples of a study's trials as frames, and the bottleneck of each level.
 
-A trial that lacks a file, as older ones and those on a host that is not ours do, has no rows; one that
-lacks a figure has a null there. Nothing missing becomes 0.
+A trial without a file has no rows; a missing figure is null, never 0.
 """
 
 import math
@@ -29,24 +28,23 @@ WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
 _CPU = ("server_cpu_ms_per_transaction", "tool_cpu_ms_per_transaction")
 _DOING = dict.fromkeys(("Lock", "LWLock", "BufferPin", "Buffer"), "locks") | {"Client": NO_STATEMENT}
 DISKS_CAP, _REPLICA = "disk's cap", "replica"
-"""The bottlenecks that are a disk whose cap is used up, with what it is on behind these words, and replicas that commits wait for."""
+"""Bottlenecks: the disk's cap (followed by its kind), and replicas that commits wait for."""
 _NEARLY_FULL = 0.8
-"""From here on a session without a statement waits for a processor, for itself or for the load tool, rather than for the tool."""
+"""CPU share above which idle sessions count as waiting for a processor."""
 
 Frames = dict[tuple[str, int], pd.DataFrame]
-"""Frames by trial: its level and its block."""
+"""Frames by level and block."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The frames of a study's good trials; each begins with the columns ``level`` and ``block``.
+    """Samples of a study's successful trials, by ``level, block``.
 
-    ``seconds`` has a row per ``second`` (which ended then, counted from the load's start) with the figures of
-    :data:`benchlib.host.telemetry.HOST`, and of :data:`~benchlib.host.telemetry.DEVICE` for the devices of data and WAL together.
-    ``waits`` has a row per ``second`` and a column per wait event, the most frequent first: how many of the load's
-    sessions waited for it on average; ``CPU`` are those that waited for nothing.
-    ``checkpoints`` are those of :func:`benchlib.server.checkpoints.checkpoints` that touched the load, ``start_s`` and ``end_s``
-    in seconds from its start; None where no log of a server was kept.
+    - ``seconds``: a row per ``second`` of load, with :data:`benchlib.host.telemetry.HOST` and ``DEVICE``
+      figures
+    - ``waits``: mean sessions per ``second`` and wait event (columns by frequency); ``CPU`` if not waiting
+    - ``checkpoints``: those that overlap the load, ``start_s, end_s`` from its start; None without a server
+      log
     """
 
     seconds: pd.DataFrame
@@ -55,7 +53,7 @@ class Recorded:
 
 
 def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
-    """What was recorded in the good ones of ``trials`` (:class:`benchlib.study.results.Measured`).
+    """Return the samples of the successful ``trials``.
 
     Raises:
         InputError: a file is damaged.
@@ -65,23 +63,23 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
     for level, block, name in good_ones(trials):
         with understood(folder, name):
             samples = Samples.read(folder, name)
-            if samples is None or len(samples.readings) < 2:  # with one it ended before it could tell a rate
+            if samples is None or len(samples.readings) < 2:  # one reading gives no rate
                 continue
             raw = dict(samples)
             figures, end_s = telemetry(raw), raw["readings"][-1]["at_s"]
             if not samples.of_servers_host(plan.level(level)):
                 figures[_SERVER_SIDE] = np.nan
-            # a reading comes a moment after its second has ended
+            # readings come shortly after the second
             seconds[level, block] = figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
             waits += [
-                {**of, "level": level, "block": block, "second": second}
-                for second, of in sessions(raw).items()
-                if second <= end_s  # it is whole
+                {**events, "level": level, "block": block, "second": second}
+                for second, events in sessions(raw).items()
+                if second <= end_s  # complete seconds only
             ]
             if (log := folder.raw(name, SERVER_LOG)) is not None:
                 rows = checkpoints(log.decode(errors="replace"), raw["started"]["epoch_s"])
                 touched = ~(rows["end_s"] < 0) & ~(rows["start_s"] > end_s)
-                checkpointed[level, block] = rows[touched]  # those that touched the load
+                checkpointed[level, block] = rows[touched]
     means = _stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean()
     return Recorded(
         seconds=means.reset_index(),
@@ -91,7 +89,6 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
 
 
 def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The frames of all trials as one that says whose each row is."""
     filled = {trial: frame for trial, frame in frames.items() if len(frame)}
     if filled:
         return pd.concat(filled, names=TRIAL).reset_index(TRIAL).reset_index(drop=True)
@@ -100,9 +97,9 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
-    """Wait events that versions spell differently as one, in the spelling that sorts first: capitals do.
+    """Merge wait events whose spelling depends on the version.
 
-    13 made ``WALWrite`` of ``WALWriteLock`` and ``LockManager`` of ``lock_manager``, 17 made ``WalSync`` of ``WALSync``.
+    PostgreSQL 13 renamed ``WALWriteLock`` and ``lock_manager``, 17 renamed ``WALSync``.
     """
 
     def alike(event: str) -> str:
@@ -115,23 +112,25 @@ def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
-    """What nobody waited for in a trial was waited for by none; of events as frequent the one that sorts first."""
+    """Return the waits with missing events as 0, the most frequent event first."""
     events = _one_name_each(waits.drop(columns=_EACH).sort_index(axis=1).astype(float).fillna(0.0))
     order = events.mean().sort_values(ascending=False, kind="stable").index
     return pd.concat([waits[_EACH].astype({"block": int, "second": float}), events[order]], axis=1)
 
 
-# --- what held a level back ------------------------------------------------------------
+# --- bottlenecks ------------------------------------------------------------
 
 
 def bottleneck(
     processors: float, tool: float, cap: float, sessions: Mapping[str, float], *, rate_held: bool = False
 ) -> str:
-    """What held a level back: the replica, if most sessions wait for it, what was used up, or else what they did most (of :func:`doing`).
+    """Return the bottleneck: replica, saturated resource, or main activity of sessions.
 
-    ``processors``, ``tool`` and ``cap`` are shares: of all processors, of the load tool's threads, of the disk's cap; NaN
-    where unknown. ``sessions`` are means by what they did. Where nothing was used up and a fixed rate held, it is the rate;
-    where sessions mostly worked, or had nothing to do, and the processors were free, the clients were too few or too slow.
+    - ``processors, tool, cap``: shares in use of processors, tool threads and disk cap; NaN if unknown
+    - ``sessions``: mean number by :func:`activity`
+    - ``rate_held``: a fixed rate held, and is the bottleneck if no resource is saturated
+
+    Mostly busy or idle sessions with free processors mean too few clients.
     """
     if 2 * sessions.get(_REPLICA, 0) > sum(sessions.values()):
         return _REPLICA
@@ -147,12 +146,12 @@ def bottleneck(
     most = max(sessions, key=lambda name: sessions[name], default="not known")
     if most in (WORKS, NO_STATEMENT) and math.isfinite(processors):
         return "processors" if processors >= _NEARLY_FULL else "too few clients"
-    # which need not be used up
+    # not necessarily saturated
     return {"disk": "waits for the disk", "locks": "waits for locks"}.get(most, most)
 
 
-def doing(event: str) -> str:
-    """What a session does that is seen at a wait event: who waits for ``WALWrite`` waits for another's flush."""
+def activity(event: str) -> str:
+    """Return a session's activity at a wait event; ``WALWrite`` waits for another session's flush."""
     kind, _, name = event.partition(": ")
     if name == "SyncRep":
         return _REPLICA
@@ -162,31 +161,32 @@ def doing(event: str) -> str:
 
 
 def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
-    """A row per level: what held it back, and what that is read from; null where it was not recorded.
+    """Return a row per level: the bottleneck and its evidence; null if not recorded.
 
-    ``processors_share`` is of all processors, ``server`` and ``load_tool`` are how many of them each used, ``cap_share`` is of
-    the disk's cap (the median second), ``queue`` the requests in flight, ``sessions`` means by what they did.
+    - ``processors_share``: of all processors; ``server, load_tool``: number of processors used
+    - ``cap_share``: median share of the disk's cap; ``queue``: requests in flight
+    - ``sessions``: mean number by activity
     """
     good = trials[trials["error"].isna()].astype(dict.fromkeys(_CPU, float))
     waits = recorded.waits.groupby(TRIAL).mean().drop(columns="second").groupby("level").mean()
-    sessions = waits.T.groupby(doing).sum()
+    sessions = waits.T.groupby(activity).sum()
     rows = []
     for level in plan.factor.levels:
-        of, seconds = good[good["level"] == level], recorded.seconds[recorded.seconds["level"] == level]
+        group, seconds = (good[good["level"] == level], recorded.seconds[recorded.seconds["level"] == level])
         means = {str(name): float(mean) for name, mean in sessions.get(level, pd.Series(dtype=float)).items()}
         cap, capped = nearest_cap(plan.level(level), seconds)
-        processors, tool = of["processors_share"].median(), of["client_cpu_share"].median()
-        held = bool(len(of)) and bool((of["tps"] >= RATE_HELD * of["rate_tps"].astype(float)).all())
+        processors, tool = (group["processors_share"].median(), group["client_cpu_share"].median())
+        held = bool(len(group)) and bool((group["tps"] >= RATE_HELD * group["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
         name += f" on {capped}" if name == DISKS_CAP else ""
-        used = [(of["tps"] * of[cost] / 1000).mean() for cost in _CPU]
+        used = [(group["tps"] * group[cost] / 1000).mean() for cost in _CPU]
         rows.append((level, name, processors, *used, cap, seconds["aqu_sz"].median(), means))
     used_of = ["processors_share", "server", "load_tool", "cap_share"]
     return pd.DataFrame(rows, columns=["level", "bottleneck", *used_of, "queue", "sessions"])
 
 
 def nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
-    """How much of the nearest cap was used in the median second, and what it is on; NaN where that is not known."""
+    """Return the median share of the nearest disk cap, and its kind; NaN if unknown."""
     caps = level.part("storage")
     used = {
         cap: seconds[figure] * unit / caps[cap]
@@ -197,7 +197,7 @@ def nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
         if caps.get(cap)
     }  # fmt: skip
     shares = pd.DataFrame(used, dtype=float)
-    if shares.empty or caps.get("wal"):  # figures are of both devices, a cap is of each
+    if shares.empty or caps.get("wal"):  # figures are sums, caps are per device
         return math.nan, ""
     nearest = str(shares.median().fillna(0.0).idxmax())
     return float(shares.max(axis=1).median()), "requests" if nearest.endswith("iops") else "bytes"

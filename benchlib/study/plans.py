@@ -1,7 +1,7 @@
-"""The plans that servers chose for the workload's statements.
+"""Query plans of the workload's statements.
 
-A plan is the root node of the server's own JSON (``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``), times in milliseconds.
-Source of the names of nodes: ``src/backend/commands/explain.c``.
+A plan is the root node of ``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``, times in milliseconds. Source of the
+node names: ``src/backend/commands/explain.c``.
 """
 
 import re
@@ -14,7 +14,7 @@ import pandas as pd
 from benchlib.study.records import Plans
 
 Node = Mapping[str, Any]
-"""A node of a plan, with its children in ``Plans``."""
+"""A plan node; children in ``Plans``."""
 
 _STRATEGIES = {"Sorted": "Group", "Hashed": "Hash", "Mixed": "Mixed"}
 _DETAILS = re.compile(r"Launched|^Sort (Method|Space)|Batches|Usage|(Hit|Read|Temp Written) Blocks$")
@@ -23,11 +23,14 @@ _DETAILS = re.compile(r"Launched|^Sort (Method|Space)|Batches|Usage|(Hit|Read|Te
 def explained(
     trials: pd.DataFrame, records: Iterable[tuple[str, int, Plans]], metric: str, controls: Sequence[str]
 ) -> pd.DataFrame:
-    """Return a row a statement and level, from its median trial by the metric.
+    """Return a row per statement and level, from its median trial by the metric.
 
-    Columns: ``level, statement`` (its number), ``text, plan`` (numbered by equal outlines), ``outline, trials, same`` (in how
-    many trials the plan was the same), ``execution_ms, planning_ms, temp_blocks, worst_estimate`` (actual rows over expected
-    rows where they differ most), ``explain`` (the plan as psql shows it).
+    - ``level, statement, text``: the statement's number and SQL
+    - ``plan, outline``: plans numbered by equal outlines
+    - ``trials, same``: number of trials, and of those with this plan
+    - ``execution_ms, planning_ms, temp_blocks``
+    - ``worst_estimate``: see :func:`worst_estimate`
+    - ``explain``: the plan as psql shows it
     """
     rows = [
         (level, block, number, row["statement"], row["plan"], outline(row["plan"]["Plan"]))
@@ -62,14 +65,14 @@ def explained(
 
 
 def nodes(plan: Node, depth: int = 0) -> Iterator[tuple[int, Node]]:
-    """A node and all below it, as they are shown, each with its depth."""
+    """Yield all nodes of a plan in display order, with their depth."""
     yield depth, plan
     for child in plan.get("Plans", ()):
         yield from nodes(child, depth + 1)
 
 
 def node_name(node: Node) -> str:
-    """A node as psql names it: ``Parallel Hash Left Join``, ``Index Scan using sales_day_idx on sales sale``."""
+    """Return a node's name as in psql: ``Parallel Hash Left Join``, ``Index Scan using i on t``."""
     kind, join = str(node["Node Type"]), node.get("Join Type", "Inner")
     if kind == "Aggregate":
         kind = f"{_STRATEGIES.get(str(node.get('Strategy')), '')}Aggregate"
@@ -93,20 +96,20 @@ def node_name(node: Node) -> str:
 
 
 def on_disk(node: Node) -> bool:
-    """Whether a sort, a hash table or an aggregate had no room in memory, in one process or more."""
+    """Return whether a sort, hash table or aggregate spilled to disk in any process."""
     batches = max(node.get("Hash Batches", 1), node.get("HashAgg Batches", 1))
     sorts = {process.get("Sort Space Type") for process in (node, *node.get("Workers", ()))}
     return batches > 1 or "Disk" in sorts
 
 
 def outline(plan: Node) -> str:
-    """The names of a plan's nodes, a line each, those marked that went to disk: what a reader calls the same plan has the same."""
+    """Return the node names of a plan, one per line, with spills marked; equal plans have equal outlines."""
     names = ((depth, node_name(node), " (on disk)" * on_disk(node)) for depth, node in nodes(plan))
     return "\n".join(f"{'  ' * depth}{name}{where}" for depth, name, where in names)
 
 
 def differences(plan: str, reference: str) -> str:
-    """The nodes that only the reference's outline has (−) and those that only the plan's has (+)."""
+    """Return the nodes only in the reference's outline (−) and only in the plan's (+)."""
     before, after = ([line.strip() for line in text.splitlines()] for text in (reference, plan))
     lines = ndiff(before, after)
     changed = [line.replace("-", "−", 1) for line in lines if line[0] in "+-"]
@@ -114,8 +117,8 @@ def differences(plan: str, reference: str) -> str:
 
 
 def worst_estimate(plan: Node) -> float:
-    """Return actual over expected rows of the node whose rows the planner misjudged most; NaN where nothing ran."""
-    # the planner never expects fewer rows than one
+    """Return actual over estimated rows of the worst estimate; NaN if nothing ran."""
+    # the planner's minimum is one row
     ratios = [
         max(float(node["Actual Rows"]), 1.0) / max(float(node["Plan Rows"]), 1.0)
         for _, node in nodes(plan)
@@ -125,7 +128,7 @@ def worst_estimate(plan: Node) -> float:
 
 
 def plan_text(plan: Node) -> str:
-    """The plan as psql shows it, with the server's figures of each node: rows of one loop, time with that of its children."""
+    """Return the plan as psql shows it: rows per loop, time including children."""
     lines = []
     for depth, node in nodes(plan):
         name = ": ".join(filter(None, (node.get("Subplan Name"), node_name(node))))
@@ -134,6 +137,8 @@ def plan_text(plan: Node) -> str:
         if loops:
             ran = f"actual time={node['Actual Total Time']} rows={rows} loops={loops}"
         lines.append(f"{'  ' * depth}{name} (rows={node['Plan Rows']}) ({ran})")
-        if details := ", ".join(f"{key}: {of}" for key, of in node.items() if of and _DETAILS.search(key)):
+        if details := ", ".join(
+            f"{key}: {what}" for key, what in node.items() if what and _DETAILS.search(key)
+        ):
             lines.append(f"{'  ' * depth}    {details}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a plan needs of this machine, checked before anything is started."""
+"""Checks of this machine before a study starts."""
 
 import re
 
@@ -26,10 +26,10 @@ Pairs = list[tuple[str, str]]
 
 
 def preflight(plan: Plan) -> Pairs:
-    """What the plan needs of this machine and what there is, as pairs of words.
+    """Return requirements and findings of a plan on this machine.
 
     Raises:
-        PreflightError: something is missing; nothing has been started.
+        PreflightError: a requirement is not met; nothing was started.
 
     """
     answers, refused = _ask_levers(plan)
@@ -40,13 +40,13 @@ def preflight(plan: Plan) -> Pairs:
         grants = (grant for error in refused.values() for grant in error.grants)
         raise PreflightError("; ".join(reasons.values()), grants)
     difference = builds_differ(plan)
-    ours = installations(plan)
+    installed = installations(plan)
     memory = f"{facts.memory_bytes() // facts.MEBIBYTE:,} MiB, {facts.available_memory_mib():,} MiB available"
     return [
-        *([("servers", ", ".join(sorted({one.label for one in ours.values()})))] if ours else []),
+        *([("servers", ", ".join(sorted({one.label for one in installed.values()})))] if installed else []),
         ("load tool", f"pgbench of {find_pgbench(abroad=plan.abroad).label}"),
-        *([("run as", server_user() or "the user who started the notebook")] if ours else []),
-        *([("disk", _disk(plan, ours))] if ours else []),
+        *([("run as", server_user() or "the user who started the notebook")] if installed else []),
+        *([("disk", _disk(plan, installed))] if installed else []),
         ("memory", memory),
         ("processors", f"{facts.processors()} for servers and load tool together"),
         *dict.fromkeys(answers),
@@ -55,7 +55,7 @@ def preflight(plan: Plan) -> Pairs:
 
 
 def check_helper(plan: Plan, role: Role) -> None:
-    """See that this host can drive the load, or follow the servers, of the levels that have one from elsewhere.
+    """Check that this host can run the plan's remote load or replicas.
 
     Raises:
         PreflightError: it cannot.
@@ -71,27 +71,27 @@ def check_helper(plan: Plan, role: Role) -> None:
 
 
 def cannot_run(plan: Plan) -> dict[str, str]:
-    """The levels of a plan that this machine cannot run, each with the reason, in which no host is named: it is published."""
+    """Return the levels that this machine cannot run, with reasons that name no host."""
     return {name: _HOST.sub("the server", str(error)) for name, error in _ask_levers(plan)[1].items()}
 
 
 def builds_differ(plan: Plan) -> str | None:
-    """A warning, where servers of levels that are compared with each other were built differently; None where not.
+    """Return a warning if compared servers were built differently, else None.
 
     Raises:
-        PreflightError: a server is not there.
+        PreflightError: a server is missing.
 
     """
-    ours = installations(plan)
+    installed = installations(plan)
     apart = set()
     for pair in plan.factor.pairs().items():
-        both = {ours[name] for name in pair if name in ours}
+        both = {installed[name] for name in pair if name in installed}
         apart |= both if builders_differ(both) else set()
     return builders_differ(apart)
 
 
 def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
-    """What the levers have to say of this machine, and why levels cannot run."""
+    """Return the findings of all levers, and the error of each level that cannot run."""
     scratch, answers = scratch_root(), Pairs()
     refused: dict[str, PreflightError] = {}
     for name in plan.factor.levels:
@@ -110,25 +110,25 @@ def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
 
 
 def installations(plan: Plan) -> dict[str, Installation]:
-    """What the levels' own servers run from, by level.
+    """Return the installation of each level without an external server.
 
     Raises:
-        PreflightError: a server is not there.
+        PreflightError: a server is missing.
 
     """
     levels = {name: plan.level(name) for name in plan.factor.levels}
     return {name: find_installation(level.postgres) for name, level in levels.items() if not level.target}
 
 
-def _disk(plan: Plan, ours: dict[str, Installation]) -> str:
-    """How much of the scratch folder's disk the clusters take, in words.
+def _disk(plan: Plan, installed: dict[str, Installation]) -> str:
+    """Return the disk space that the clusters need, as text.
 
     Raises:
-        PreflightError: more than is free; or more memory is wanted than there is.
+        PreflightError: too little disk space or memory is free.
 
     """
     scratch, templates, needs = scratch_root(), {}, []
-    for name, installation in ours.items():
+    for name, installation in installed.items():
         wish = Wish(plan, name, scratch)
         templates[installation.bindir, wish.level.initdb, plan.level_workload(name).contents] = wish.data_mib
         standing = Needs(wish.data_mib)
@@ -139,14 +139,14 @@ def _disk(plan: Plan, ours: dict[str, Installation]) -> str:
     memory, available = at_once([need.memory for need in needs]), facts.available_memory_mib()
     if memory > available:
         raise PreflightError(
-            f"the levels' file systems in memory (tmpfs) take {memory:,} MiB together, {available:,} are available: "
-            "a smaller 'size', fewer levels, or the arrangement 'fresh'"
+            f"the levels' tmpfs need {memory:,} MiB, {available:,} MiB are available: "
+            "reduce 'size' or the levels, or use the arrangement 'fresh'"
         )
     disk = sum(templates.values()) + at_once([need.scratch for need in needs]) + _WAL_MIB
     free = facts.free_mib(scratch)
     if disk > free:
         raise PreflightError(
-            f"the study needs about {disk:,} MiB under {scratch}, {free:,} are free: "
-            "a smaller scale, the arrangement 'fresh', or another BENCHLIB_SCRATCH"
+            f"the study needs about {disk:,} MiB under {scratch}, {free:,} MiB are free: "
+            "reduce the scale, use the arrangement 'fresh', or set BENCHLIB_SCRATCH"
         )
     return f"about {disk:,} MiB of {free:,} MiB free"

@@ -1,7 +1,6 @@
-"""What the studies that the notebooks come from published: ``data/published/<notebook>.csv``, a row a figure.
+"""Published figures that the notebooks test: ``data/published/<notebook>.csv``, one row per figure.
 
-A row that names a level ``against`` another is a comparison: its numbers are percentage changes
-where the ``unit`` is %, and differences of the two otherwise. Any other row is a figure by itself.
+A row with ``against`` is a comparison: percentage changes if ``unit`` is %, else differences.
 """
 
 import math
@@ -28,17 +27,17 @@ NUMBERS = ("value", "low", "high")
 COLUMNS = (
     "figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note",
 )  # fmt: skip
-"""Of one published figure: a ``value``, a range from ``low`` to ``high``, or ``words`` where there is no number.
+"""Columns of a published figure.
 
-``metric`` is a column of a study's trials, or empty where trials have nothing like it; ``words`` are what
-is shown in place of the bare number; ``conditions`` are what it was measured under; ``note`` is ours.
-``direction`` is the sign of the change that a comparison claims, ``0`` for none; it may be left to the number, and
-is empty where nothing is claimed, as by advice without a gain.
+- ``value``, or a range ``low`` to ``high``, or only ``words``, which are shown instead of a number
+- ``metric``: a column of the trials, or empty
+- ``conditions`` of the source; ``note`` by benchlib
+- ``direction``: sign of the claimed change, ``0`` for none, empty without a claim; derived from numbers
 """
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
-    """The published figures of a notebook's factor: :data:`COLUMNS`, ``direction`` filled in; no row where there are none.
+    """Return the published figures of a notebook's factor (:data:`COLUMNS`), with ``direction`` derived.
 
     Raises:
         InputError: the file is damaged.
@@ -56,7 +55,9 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
         raise InputError(f"published/{notebook}.csv cannot be read: {reason}") from None
     changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
     signs = ["" if pd.isna(size) else "-0+"[int(size > 0) - int(size < 0) + 1] for size in changes]
-    return frame.assign(direction=[sign or own for sign, own in zip(signs, frame["direction"], strict=True)])
+    return frame.assign(
+        direction=[sign or given for sign, given in zip(signs, frame["direction"], strict=True)]
+    )
 
 
 def beside(
@@ -65,13 +66,14 @@ def beside(
     trials: pd.DataFrame,
     unmet: Mapping[str, str] = MappingProxyType({}),
 ) -> pd.DataFrame:
-    """Return the published figures beside what was measured, a row a figure.
+    """Compare published figures with measurements, one row per figure.
 
-    ``published`` is ``study.published()``, ``effects`` what :func:`benchlib.compare` made of ``trials``. A pair of levels that the
-    study does not compare is compared alone, by the same model. ``unmet`` are levels whose conditions were not met, with the
-    condition: what does not agree there could not show. Columns: ``figure, level, against, published`` (words),
-    ``published_low, published_high`` and ``percent_change, ci_low, ci_high`` (percent, of a comparison), ``measured`` (the mean
-    of a level's trials, of a figure by itself), ``agreement`` (see :func:`agreement`), ``source, conditions, note``.
+    - ``published``: from ``study.published()``; ``effects``: from :func:`benchlib.compare`
+    - ``unmet``: unmet conditions by level
+    - Columns ``published`` (words), ``published_low, published_high``
+    - Columns ``percent_change, ci_low, ci_high``: the comparison, computed here if the study has none
+    - Column ``measured``: mean of the trials, for a single figure
+    - Columns ``agreement`` (see :func:`agreement`), ``source, conditions, note``
     """
     rows = []
     compared = {*effects["level"]}
@@ -101,13 +103,12 @@ def beside(
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
-    """Return the row of the comparison that a published figure is about: the study's own, or one of the two levels alone."""
     names = set(trials["level"])
     if not figure.against or not {figure.level, figure.against} <= names or figure.level == figure.against:
         return None
-    own = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
-    if figure.metric == effects.attrs.get("metric") and len(own):
-        row: Change = own.iloc[0].to_dict()
+    found = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
+    if figure.metric == effects.attrs.get("metric") and len(found):
+        row: Change = found.iloc[0].to_dict()
     else:
         part = trials[trials["level"].isin([figure.level, figure.against])]
         if figure.metric not in part or part[figure.metric].isna().all():
@@ -120,7 +121,6 @@ def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change 
 
 
 def _number(figure: Any) -> str:
-    """Return a published number or range with its unit."""
     value, low, high = (
         f"{number:,.12g}".replace("-", "−") if math.isfinite(number) else ""
         for number in (figure.value, figure.low, figure.high)
@@ -130,21 +130,20 @@ def _number(figure: Any) -> str:
 
 
 def agreement(figure: Any, change: Change | None, margin: float, unmet: str = "") -> str:
-    """What was measured says of a published comparison, from sign and interval; empty where nothing can be said.
+    """Return how a measured comparison agrees with a published one; empty without a claim.
 
-    - *agrees*: the interval excludes zero in the published direction (for ``0``: it lies inside the margin);
-      *in direction, smaller* or *larger* where it misses a published percentage, *by less than matters* inside the margin.
-    - *contradicts*: it excludes zero in the other direction, lies inside the margin although more was published, or
-      is inconclusive or equivalent and ends below the published percentage.
-    - *cannot tell*: neither; with the change under which one is easily missed.
-    - *not testable here*: where it does not agree, and conditions were ``unmet``.
+    - *agrees*: the interval excludes zero in the published direction (for ``0``: lies inside the margin)
+    - *contradicts*: opposite direction, inside the margin, or not significant and below the published
+      percentage
+    - *cannot tell*: neither, with the minimum detectable effect
+    - *not testable here*: no agreement, and ``unmet`` conditions
 
-    ``figure`` is a row of :func:`published_for`, ``change`` one of ``Analysis.table``, None where there is none.
+    ``figure`` is a row of :func:`published_for`.
     """
     if not figure.direction:
         return ""
     word = _compared(figure, change, margin) if change is not None else ""
-    # what has shown could be shown; that there is nothing, or too little to matter, has not
+    # a visible effect proves that the conditions were met; a missing effect does not
     shown = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
     if unmet and not shown and word != _INVALID:
         return f"not testable here (condition not met: {unmet})"
@@ -162,7 +161,7 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
         if inside or verdict == "equivalent":
             return "agrees"
     elif smaller and verdict in ("inconclusive", "equivalent"):
-        return "contradicts"  # whichever way it goes, it is less than was published
+        return "contradicts"  # in either direction, it is less than published
     elif inside and sized and verdict != "inconclusive" and (smaller or figure.unit != "%"):
         return "contradicts"
     if verdict not in ("inconclusive", "equivalent"):
@@ -176,7 +175,6 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
 
 
 def _size(figure: Any, low: float, high: float) -> str:
-    """Whether a change in the published direction is smaller or larger than the published percentage."""
     if figure.unit != "%":
         return ""
     least, most = (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
@@ -188,9 +186,9 @@ def _size(figure: Any, low: float, high: float) -> str:
 def matching(
     name: str, levels: Iterable[str], cells: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 ) -> list[str]:
-    """The level of that name; if there is none, those whose parts between commas, or whose ``cells``, hold all of its parts.
+    """Return the level of that name, else the levels whose parts or ``cells`` contain all its parts.
 
-    ``"run"`` stands for ``"run, server A"`` and ``"run, server B"``; where nothing else was run, for ``"server A"`` too.
+    ``"run"`` matches ``"run, server A"`` and ``"run, server B"``.
     """
     known = list(levels)
     if name in known or not name:

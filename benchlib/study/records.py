@@ -1,4 +1,4 @@
-"""What a trial leaves beside the load tool's output: each file has one class, which alone writes and reads it."""
+"""Files of a trial besides the load tool's output; one class writes and reads each."""
 
 import contextlib
 import gzip
@@ -14,25 +14,25 @@ from benchlib.study.store import StudyFolder
 
 SERVER_LOG = "server.log"
 BESIDE = "beside"
-"""What each pgbench beside the load printed, together."""
+"""Raw output of the background load."""
 
 _COMMIT = "Compare file sync methods using one 8kB write"
 
 _RATIO = 100
-"""Bytes that each byte of a compressed file unpacks to at most; the samples' are a fifth of that."""
+"""Maximum compression ratio; samples reach a fifth of it."""
 
 Rows = list[dict[str, Any]]
 
 
 @contextlib.contextmanager
 def understood(folder: StudyFolder, trial_id: str) -> Iterator[None]:
-    """Turn what raw files do that hold something else than they should into one error that names the trial."""
+    """Convert errors from malformed raw files to an InputError with the trial's name."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as reason:
         raise InputError(
-            f"{folder.name}: what trial {trial_id} recorded is damaged ({type(reason).__name__}: {reason}): "
-            "bring it back from a copy"
+            f"{folder.name}: the records of trial {trial_id} are damaged ({type(reason).__name__}: {reason}): "
+            "restore them from a copy"
         ) from reason
 
 
@@ -42,12 +42,12 @@ class Record(Open):
     FILE: ClassVar[str]
 
     def write(self, folder: Path) -> None:
-        """Write the file into the folder of a trial that is under way."""
+        """Write the file into the folder of a running trial."""
         files.write(folder / self.FILE, self.to_bytes())
 
     @classmethod
     def read(cls, folder: StudyFolder, trial_id: str) -> Self | None:
-        """What a kept trial left, packed or not; None if it left no such file.
+        """Return a saved trial's record, or None without the file.
 
         Raises:
             InputError: the file is damaged.
@@ -57,20 +57,20 @@ class Record(Open):
         try:
             return None if data is None else cls.from_bytes(data)
         except (ValueError, OSError, EOFError, zlib.error):
-            raise folder.damaged(trial_id, cls.FILE, "it holds something else than it should") from None
+            raise folder.damaged(trial_id, cls.FILE, "unexpected content") from None
 
     def to_bytes(self) -> bytes:
-        """The content of the file."""
+        """Return the file's content."""
         return self.model_dump_json(indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The record that a file's content holds."""
+        """Return the record in a file's content."""
         return cls.model_validate_json(data)
 
 
 class Counters(Record):
-    """The server's counters right before and after the load, as :func:`benchlib.server.statistics.snapshot` gives them."""
+    """Server counters before and after the load (:func:`benchlib.server.statistics.snapshot`)."""
 
     FILE = "statistics.json"
     before: dict[str, Any]
@@ -78,14 +78,14 @@ class Counters(Record):
 
 
 class Plans(Record):
-    """The plans of the workload's statements after the load: rows of ``statement`` and ``plan``."""
+    """Query plans after the load: rows of ``statement`` and ``plan``."""
 
     FILE = "plans.json"
     after: Rows
 
 
 class Away(Open):
-    """How far from its primary a replica's host is, and what that host counted, as in :class:`Samples`."""
+    """Round trip to a remote replica's host, and its readings, as in :class:`Samples`."""
 
     host: str
     round_trip_s: float
@@ -93,9 +93,9 @@ class Away(Open):
 
 
 class ReplicaReadings(Record):
-    """The replicas' lag while the load ran, a row per reading and replica, and what was found on them afterwards.
+    """Replication lag, a row per reading and replica, and the verification afterwards.
 
-    ``elsewhere`` has the replicas, by name, that are on other hosts.
+    ``elsewhere`` has the remote replicas by name.
     """
 
     FILE = "replication.json"
@@ -105,7 +105,7 @@ class ReplicaReadings(Record):
 
 
 class FlushRate(Open):
-    """What one test of ``pg_test_fsync`` reached; None where the platform has no such method."""
+    """One result of ``pg_test_fsync``; None if the platform lacks the method."""
 
     section: str
     method: str
@@ -113,25 +113,25 @@ class FlushRate(Open):
 
 
 class FlushTest(Open):
-    """All tests of ``pg_test_fsync``."""
+    """All results of ``pg_test_fsync``."""
 
     methods: list[FlushRate]
 
 
 class Flushes(Record):
-    """What ``pg_test_fsync`` reached where the WAL lies; ``durability`` are the settings that decide whether, and how, a commit is flushed."""
+    """``pg_test_fsync`` on the WAL's device, and the server's ``durability`` settings."""
 
     FILE = "fsync.json"
     durability: dict[str, str]
     flushes: FlushTest
 
     def per_s(self, method: str) -> float | None:
-        """How often a second one page is flushed by a ``wal_sync_method``; None where the platform has no such method."""
+        """Return flushes per second of a ``wal_sync_method``, or None if unavailable."""
         rates = {row.method: row.ops_per_s for row in self.flushes.methods if row.section == _COMMIT}
         return rates.get(method)
 
     def used_per_s(self) -> float | None:
-        """The same by the method that commits use; None where they are not flushed, or by no known method."""
+        """Return flushes per second of the server's method; None if commits are not flushed."""
         used = self.durability
         if "off" in (used["fsync"], used["synchronous_commit"]):
             return None
@@ -139,14 +139,14 @@ class Flushes(Record):
 
 
 class Parameters(Record):
-    """What the server ran with: rows of ``pg_settings`` by name, each ``setting``, ``unit``, ``boot_val`` and ``source``."""
+    """``pg_settings`` by name: ``setting``, ``unit``, ``boot_val`` and ``source``."""
 
     FILE = "server_settings.json"
     __pydantic_extra__: dict[str, dict[str, Any]]
 
 
 class Samples(Record):
-    """What :class:`benchlib.host.sampler.Sampler` read during the load, compressed."""
+    """Compressed readings of :class:`benchlib.host.sampler.Sampler` during the load."""
 
     FILE = "telemetry.json.gz"
     started: dict[str, float]
@@ -155,22 +155,22 @@ class Samples(Record):
     waits: Rows | None = None
 
     def of_servers_host(self, level: Level) -> bool:
-        """Whether the readings are of the host that a level's server runs on: not those of a load tool elsewhere."""
+        """Return whether the readings are from the server's host."""
         return not level.target or bool(dict(self).get("of_target"))
 
     def thinned(self) -> Self:
-        """The same with the sums of each second in place of the single samples of waits."""
+        """Return a copy with sums per second instead of single wait samples."""
         return self.model_validate(telemetry.thinned(dict(self)))
 
     def to_bytes(self, compresslevel: int = 6) -> bytes:
-        """The content of the file: the same for the same samples."""
+        """Return the file's content, reproducibly compressed."""
         return gzip.compress(self.model_dump_json().encode(), compresslevel, mtime=0)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The record that a file's content holds."""
+        """Return the record in a file's content."""
         unpacking = zlib.decompressobj(wbits=31)
         unpacked = unpacking.decompress(data, _RATIO * len(data) + 1)
         if not unpacking.eof:
-            raise ValueError("it is cut, or unpacks to more than a sampler writes")
+            raise ValueError("it is truncated, or too large when unpacked")
         return cls.model_validate_json(unpacked)

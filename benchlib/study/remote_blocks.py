@@ -1,4 +1,4 @@
-"""Whole blocks of a study, run at a host of a fleet: the trials are sent to the driver, nothing is kept at the host."""
+"""Whole blocks of a study on a host of a fleet; the host sends its trials to the driver."""
 
 import contextlib
 import os
@@ -15,18 +15,18 @@ from benchlib.study.store import StudyFolder
 
 
 class Outbox(StudyFolder):
-    """Where the loop leaves its trials at a host: they are sent, nothing is kept there."""
+    """A study folder that sends trials to the driver instead of saving them."""
 
     def __init__(self, study: Study, send: Send) -> None:
         super().__init__(study.name, Path())
         self._study, self._send = study, send
 
     def read(self) -> Study:
-        """The part of the study that this host runs."""
+        """Return this host's part of the study."""
         return self._study
 
     def kept(self) -> dict[str, Measurement]:
-        """Nothing: it goes to the driver."""
+        """Return nothing: all trials are at the driver."""
         return {}
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
@@ -36,19 +36,14 @@ class Outbox(StudyFolder):
 
 
 def measure(
-    study: Study,
-    open_bench: OpenBench | None,
-    fleet: Fleet,
-    host: str,
-    working: Container[str],
-    send: Send,
+    study: Study, open_bench: OpenBench | None, fleet: Fleet, host: str, working: Container[str], send: Send
 ) -> None:
-    """Run the trials of a part of a study at this ``host``, whole blocks, by the loop that runs every study.
+    """Run a part of a study, whole blocks, on this ``host``.
 
-    Levels that are ``working`` have succeeded there before.
+    Levels in ``working`` have succeeded there before.
 
     Raises:
-        BenchlibError: as :func:`benchlib.study.loop.run_study`.
+        BenchlibError: as in :func:`benchlib.study.loop.run_study`.
 
     """
     hosts = Hosts(fleet.changed(scheduler=os.environ.get(SCHEDULER), tls=None), host)

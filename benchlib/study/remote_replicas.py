@@ -1,7 +1,7 @@
-"""Followers elsewhere: a replica that lives on another host of the fleet, and how the bench of its primary has it.
+"""Replicas on other hosts of a fleet.
 
-It is one long call at that host, which makes the replica, says once a second what the host counts, and ends when nobody
-wants it any more. It is asked over the network, as its primary is by it: at one address, with this run's password.
+One long call per replica creates it, sends the host's counters each second, and ends on request. Primary and
+replica connect over the network with this run's password.
 """
 
 import time
@@ -24,25 +24,25 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
 from benchlib.server.templates import workshop
-from benchlib.study.calls import CLOCK, PASSING, OtherHosts, Send, clock_offset, ended
+from benchlib.study.calls import CLOCK, PASSING, Send, clock_offset, ended
+from benchlib.study.fleet import Hosts
 from benchlib.study.records import Away
 
 _INTERVAL_S = 1.0
 _COPY_LIMIT_S = 3600.0
 
 
-def follow(whom: str, level: Level, number: int, primary: Door, address: str, send: Send) -> None:
-    """Have the replica of a number for ``whom`` at this host, listening at ``address``, until the call is ended.
+def follow(run_name: str, level: Level, number: int, primary: Door, address: str, send: Send) -> None:
+    """Run a replica on this host, listening at ``address``, until the call ends; then remove it.
 
-    Sent are its ``port`` and ``round_trip_s``, the way to its primary and back, when it runs; then a ``reading`` each second, with
-    the primary's time. Its files, places and caps go with the call.
+    Sends ``port`` and ``round_trip_s`` at the start, then a ``reading`` per second in the primary's time.
 
     Raises:
-        BenchlibError: the host is busy, the replica cannot be had, or has ended.
+        BenchlibError: the host is busy, or the replica cannot start or has ended.
 
     """
-    way = {"PGPASSWORD": primary.password}
-    with workshop(f"a replica for {whom}", 1, environment=way) as templates:
+    credentials = {"PGPASSWORD": primary.password}
+    with workshop(f"a replica for {run_name}", 1, environment=credentials) as templates:
         run, shell = templates.run, templates.shell
         beside = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
         program, chapter = partial(templates.program, level=level), run.journal.chapter()
@@ -55,9 +55,9 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
         replica.stream()
         with (
             asking(),
-            superuser_session(replica.upstream, primary.port, "postgres", primary.password) as asked,
+            superuser_session(replica.upstream, primary.port, "postgres", primary.password) as session,
         ):
-            trip_s, offset_s = clock_offset(lambda: float(asked.execute(CLOCK).fetchall()[0][0]))
+            trip_s, offset_s = clock_offset(lambda: float(session.execute(CLOCK).fetchall()[0][0]))
         send({"port": replica.port, "round_trip_s": trip_s})
         folders = (replica.placed, *replica.places.values())
         devices = tuple(dict.fromkeys(device for folder in folders for device in block_devices(folder)))
@@ -72,9 +72,9 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
 
 
 class ReplicaElsewhere(Replica):
-    """A replica on another ``host``, as its primary's bench has it; the files in its folder are there."""
+    """A replica on another ``host``, seen from its primary; its folder is on that host."""
 
-    def __init__(self, hosts: OtherHosts, site: Site, number: int, host: str) -> None:
+    def __init__(self, hosts: Hosts, site: Site, number: int, host: str) -> None:
         primary, address = site.cluster.door, hosts.reached_at(host)
         assert primary
         super().__init__(site.cluster, number, Source(primary.address, primary.port, {}), Path())
@@ -88,19 +88,19 @@ class ReplicaElsewhere(Replica):
 
     @property
     def running(self) -> bool:
-        """Whether the call at the host has not ended."""
+        """Whether the call on the host is active."""
         return self._task is not None and not self._task.done()
 
     def connect(self, dbname: str | None = None) -> Session:
-        """A connection of the superuser, over the network."""
+        """Return a superuser connection over the network."""
         return superuser_session(self._at.address, self.port, dbname or self.database, self._at.password)
 
     def follow(self) -> None:
-        """Have the host copy the primary and stream from it.
+        """Start the replica and wait until it streams.
 
         Raises:
-            ServerError: it could not, or not in time; in its own words.
-            StudyError: its worker is gone, or not there.
+            ServerError: it failed or took too long.
+            StudyError: its worker is missing or gone.
 
         """
         self._queue = self._open.enter_context(self._hosts.queue())
@@ -124,11 +124,11 @@ class ReplicaElsewhere(Replica):
                 self._round_trip_s = message["round_trip_s"]
 
     def loss(self) -> str:
-        """That it is lost, and why, in a few words.
+        """Return why the replica is lost.
 
         Raises:
-            HostBusyError: another run is under way there.
-            StudyError: its worker is gone, so that another attempt may mend it.
+            HostBusyError: another run is active there.
+            StudyError: its worker is gone; a retry may help.
 
         """
         if isinstance(reason := ended(self._task), PASSING):
@@ -136,14 +136,14 @@ class ReplicaElsewhere(Replica):
         return f"{self.name} on {self.host} {f'ended ({reason})' if reason else 'does not stream'}"
 
     def sampled(self, since_s: float) -> Away:
-        """How far away it is, and what its host has counted since a time; ``at_s`` is in seconds from then."""
+        """Return the host's distance and readings since a time; ``at_s`` counts from then."""
         self._listen()
         rows = [{**row, "at_s": row["at_s"] - since_s} for row in self._readings]
         rows = [row for row in rows if row["at_s"] > -_INTERVAL_S]
         return Away(host=self.host, round_trip_s=self._round_trip_s, readings=rows)
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Have the call ended at the host, which undoes all that it did there."""
+        """End the call, which removes the replica."""
         if self._task is not None:
             self._task.cancel()
         self._open.close()

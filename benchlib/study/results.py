@@ -1,7 +1,4 @@
-"""From raw files to frames: what the trials of a study show, derived anew each time.
-
-Nothing derived is stored, so a mended parser needs no rerun.
-"""
+"""Frames of a study's trials, always derived from raw files; nothing derived is stored."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,16 +25,16 @@ from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, 
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
-"""Metrics that come from the log of all transactions; missing where none was kept. (sysbench tells one itself.)"""
+"""Metrics from the log of all transactions (sysbench reports one itself); missing without a log."""
 
 REPORTED = (
     "tps", "speed", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions",
     "retried_transactions", "init_s",
 )  # fmt: skip
-"""Figures of the load tool's own summary; ``speed`` counts transactions, of loading the rows of accounts, a second."""
+"""Figures of the load tool's summary; ``speed`` is transactions or loaded accounts per second."""
 
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "time_to_steady_s"))
-"""What a trial cost: the metrics that are not of its speed."""
+"""Metrics of cost, not speed."""
 
 TRIAL = ["level", "block"]
 TRIAL_COLUMNS = (
@@ -48,21 +45,23 @@ TRIAL_COLUMNS = (
 )  # fmt: skip
 
 _WHOLE = 0.05
-"""By so much of a cycle a trial may miss a whole number of them."""
+"""Tolerance for a whole number of checkpoint cycles."""
 _LATE_S = 0.5
-"""So late a reading may come that is of the last second of a trial."""
+"""Tolerance for the last reading (seconds)."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the kept trials of a study told, as frames; all but ``trials`` begin with the columns ``level`` and ``block``.
+    """Frames of a study's trials; all except ``trials`` begin with ``level, block``.
 
-    ``trials`` has a row per trial (:data:`TRIAL_COLUMNS`), in the order of the design; ``error`` is null where it succeeded.
-    Units are in the columns' names; ``tps`` excludes the time to connect, ``started_s`` is seconds since the epoch. What
-    a trial does not tell is missing, never 0. Of those that succeeded ``progress`` has ``elapsed_s`` and ``tps``, a row a
-    second, and ``statements`` what each statement of the scripts took (``script``, counted from 1, ``statement``,
-    ``latency_ms``) where the load tool told (``report_per_command``). ``warnings`` has each ``warning`` of the bench.
+    - ``trials``: a row per trial (:data:`TRIAL_COLUMNS`); ``error`` is null on success, missing figures are
+      null
+    - ``progress``: ``elapsed_s, tps`` per second
+    - ``statements``: ``script, statement, latency_ms``, if the tool reports them
+    - ``warnings``: the bench's warnings
+
+    ``tps`` excludes connecting; ``started_s`` is a Unix time; other units are in the names.
     """
 
     trials: pd.DataFrame
@@ -72,29 +71,29 @@ class Measured:
 
 
 def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -> Measured:
-    """The frames of the ``kept`` trials of a study."""
+    """Return the frames of a study's saved trials."""
     trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
     for measurement in kept.values():
         trial = measurement.trial
-        of = {"level": trial.level, "block": trial.block}
+        key = {"level": trial.level, "block": trial.block}
         row = {
             **measurement.model_dump(include={"started_s", "server_version", "error"}),
             **asdict(trial),
             **{"trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on},
         }
-        warnings += [{**of, "warning": warning} for warning in measurement.warnings]
+        warnings += [{**key, "warning": warning} for warning in measurement.warnings]
         if measurement.error is None:
             try:
                 with understood(folder, trial.id):
                     report = _report(folder, plan, measurement)
                     row |= _figures(folder, plan, measurement, report)
-                    # what is told after its time is of the transactions under way then, the last of which end alone
+                    # later readings cover only the last running transactions
                     end_s = plan.level_load(trial.level).duration_s + _LATE_S
-                    progress += [{**of, **each} for each in report["progress"] if each["elapsed_s"] <= end_s]
-                    statements += [{**of, **each} for each in report["statements"]]
+                    progress += [{**key, **line} for line in report["progress"] if line["elapsed_s"] <= end_s]
+                    statements += [{**key, **line} for line in report["statements"]]
             except InputError as reason:
                 row["error"] = str(reason)
-        row["error"] = row["error"] and scrubbed(row["error"])  # the raw output has it in full
+        row["error"] = row["error"] and scrubbed(row["error"])  # the raw output has the full text
         trials.append(row)
     types = {"block": int, "elapsed_s": float, "tps": float}
     return Measured(
@@ -106,38 +105,24 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
 
 
 def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
-    """The level, the block and the name of each good one of some trials."""
+    """Return level, block and trial id of each successful trial."""
     good = trials.loc[trials["error"].isna(), [*TRIAL, "trial"]]
     return list(good.itertuples(index=False, name=None))
 
 
-def tunables(plan: Plan, kept: Mapping[str, Measurement]) -> dict[str, dict[str, str]]:
-    """What the kernel said of each tunable during the kept trials: the levels by their value, in words.
-
-    ``{"vm.swappiness": {"60": "defaults, control", "0": "tuned"}}``
-    """
-    by_name = dict[str, dict[str, str]]()
-    for level in plan.factor.levels:
-        items = (item for m in kept.values() if m.trial.level == level for item in m.host.items())
-        for name, value in dict.fromkeys(items):
-            values = by_name.setdefault(name, {})
-            values[value] = f"{values[value]}, {level}" if value in values else level
-    return by_name
-
-
 def concerns(frames: Measured, margin: float) -> list[Concern]:
-    """What the trials themselves give reason to doubt, level by level.
+    """Return the doubts that the trials raise, by level.
 
-    Failed, retried or skipped transactions, a rate that was not held, commits that no flush could have made safe, trials without a steady
-    state (grave where the mean would change by more than ``margin``), processors that were used up, a load tool that was the
-    bottleneck, and what the bench itself warned of.
+    - failed, retried or skipped transactions; a missed rate; commits faster than flushes
+    - no steady state (grave if the mean changes by more than ``margin``)
+    - saturated processors or load tool; warnings of the bench
     """
     good = frames.trials[frames.trials["error"].isna()].astype({"processors_share": float})
     doubts: list[Concern | None] = []
     readings, cycles, under_way = dict[str, list[list[float]]](), dict[str, int](), dict[str, float]()
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
     for level, rows in by_level.items():
-        if rows["transactions"].isna().all():  # loading has none
+        if rows["transactions"].isna().all():  # a load of data
             continue
         counted = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
         done, failed, retried, skipped = rows[counted].astype(float).fillna(0).sum().astype(int)
@@ -147,25 +132,27 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
             doubts.append(validity.implausible(level, *rates, int(rows["clients"].max())))
         doubts.append(validity.skipped(level, done, skipped))
         if rows["rate_tps"].notna().all():
-            each = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
-            doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *each))
+            lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
+            doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
         of_level = frames.progress[frames.progress["level"] == level]
-        # the warm-up was a run of its own, so nothing of the series is to be cut
+        # no cut: the warm-up was a separate run
         readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
-        # those under way as a trial begins, or ends, are no transactions of that end
+        # transactions in flight at the start and end are not counted there
         under_way[level] = float(
             (rows["clients"].astype(float) / rows["transactions"].astype(float)).median()
         )
         if (whole := rows["checkpoint_cycles"].astype(float).median()) > 0:
             cycles[level] = round(whole)
     doubts += validity.unsteady(readings, margin, cycles, under_way)
-    doubts += validity.ceilings({name: of["processors_share"].to_list() for name, of in by_level.items()})
-    doubts += [validity.client_bound(name, of["client_cpu_share"].to_list()) for name, of in by_level.items()]
+    doubts += validity.ceilings({name: rows["processors_share"].to_list() for name, rows in by_level.items()})
+    doubts += [
+        validity.client_bound(name, rows["client_cpu_share"].to_list()) for name, rows in by_level.items()
+    ]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
-    """Return a concern for each warning of a level, with the number of trials; those that differ in numbers are one."""
+    """Return a concern per kind of warning and level, ignoring numbers, with the number of trials."""
     doubts, trials_of = list[Concern](), trials["level"].value_counts()
     kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
@@ -175,7 +162,7 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
 
 
 def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: Values) -> dict[str, Any]:
-    """The figures of a trial whose load tool reported a whole run.
+    """Return the figures of a trial with a complete report.
 
     Raises:
         InputError: a file of the trial is damaged.
@@ -183,11 +170,11 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     """
     trial_id, level, done = measurement.trial.id, measurement.trial.level, report["transactions"]
     workload, rate = plan.level_workload(level), plan.level_load(level).rate
-    # where something ran beside them, transactions are not all that the costs were for; loading has none
+    # with background load, costs are not the transactions' alone; a load of data has no transactions
     alone = None if workload.beside else done
-    told = (*REPORTED, *LOADING, "skipped_transactions", "clients", "latency_p95_ms")
+    reported = (*REPORTED, *LOADING, "skipped_transactions", "clients", "latency_p95_ms")
     readings = [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
-    figures = {name: report.get(name) for name in told} | {
+    figures = {name: report.get(name) for name in reported} | {
         "rate_tps": rate if isinstance(rate, float) else None,
         "schedule_lag_average_ms": report.get("rate_lag_average_ms"),
         "schedule_lag_max_ms": report.get("rate_lag_max_ms"),
@@ -196,11 +183,11 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     if (cpu_s := measurement.load_cpu_s) is not None:
         threads = report["threads"]
         uses = [(cpu_s, measurement.load_wall_s, threads)]
-        if measurement.generators:  # one that is used up holds all of them back
-            of = split(plan.level_load(level), measurement.trial.seed)
-            each = [one for one in measurement.generators if one.host in of]
-            uses = [(one.load_cpu_s, one.load_wall_s, of[one.host][0].threads) for one in each]
-        if shares := [used_s / (wall_s * own) for used_s, wall_s, own in uses if wall_s and threads]:
+        if measurement.generators:  # one saturated generator limits all
+            parts = split(plan.level_load(level), measurement.trial.seed)
+            used = [one for one in measurement.generators if one.host in parts]
+            uses = [(one.load_cpu_s, one.load_wall_s, parts[one.host][0].threads) for one in used]
+        if shares := [used_s / (wall_s * count) for used_s, wall_s, count in uses if wall_s and threads]:
             figures["client_cpu_share"] = max(shares)
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
@@ -213,7 +200,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
             why = f"it is not of this trial: {latency.transactions} transactions, the summary has {done}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
-    # where not every transaction writes, the rate of flushes bounds nothing
+    # flushes limit the rate only if every transaction writes
     flushes = Flushes.read(folder, trial_id)
     if flushes and workload.writes_always:
         figures["flushes_per_s"] = flushes.used_per_s()
@@ -231,16 +218,16 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         if tables and later:
             figures["autovacuums"] = later["autovacuums"] - tables["autovacuums"]
     if replicas := ReplicaReadings.read(folder, trial_id):
-        # the first reading comes before the load and tells nothing of it
+        # the first reading precedes the load
         lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
         figures["replay_lag_ms"] = 1000 * lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
     return figures
 
 
 def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
-    """From how many checkpoints by the clock to the next a trial runs; None where that is no whole number, or is not seen in their count.
+    """Return how many ``checkpoint_timeout`` periods a trial spans, or None if not whole or not confirmed.
 
-    The clock is set by the checkpoint before the trial, so a trial begins at the same point of a cycle as its level's others.
+    A checkpoint precedes each trial, so all trials start at the same point of the period.
     """
     timeout_s, unit = quantity(measurement.settings.get("checkpoint_timeout", "")) or (0.0, "")
     count = plan.level_load(measurement.trial.level).duration_s / timeout_s if unit == "s" else 0.0
@@ -250,10 +237,9 @@ def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | N
 
 
 def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
-    """After how many seconds the rate came up to 95 % of the steady one, which is the mean of the second half.
+    """Return the seconds until the rate reaches 95 % of the second half's mean, or None.
 
-    ``readings`` are pairs of seconds gone and transactions a second. One that is lucky is none: one of the two after it has to
-    reach as much. None where there are fewer than eight, or none does.
+    One of the next two ``readings`` (seconds, tps) must confirm it. Needs eight readings.
     """
     rates = [tps for _, tps in readings]
     steady = 0.95 * fmean(rates[len(rates) // 2 :]) if len(rates) >= 8 else float("inf")
@@ -266,10 +252,10 @@ def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[str, Any]:
-    """What the load tool reported of a whole run.
+    """Return the load tool's report of a complete run.
 
     Raises:
-        InputError: its output is not there, cannot be trusted, or is not of a whole run.
+        InputError: the output is missing, inconsistent, or incomplete.
 
     """
     trial = measurement.trial
@@ -279,7 +265,7 @@ def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[s
     for part, argv in parts.items():
         stdout = folder.raw(trial.id, f"stdout{part}")
         if stdout is None:
-            raise InputError("the trial's output is not there")
+            raise InputError("the trial's output is missing")
         text = b"\n".join([stdout, folder.raw(trial.id, f"stderr{part}") or b""]).decode(errors="replace")
         reports.append(read(tool, text, argv))
     began_s = [one.began_s for one in measurement.generators]

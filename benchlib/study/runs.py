@@ -1,4 +1,4 @@
-"""Running a study on this machine: preflight, provenance, capacity, and the loop over its trials."""
+"""Runs of a study on this machine or a fleet: preflight, provenance, capacity, trials."""
 
 import contextlib
 import datetime as dt
@@ -40,47 +40,47 @@ from benchlib.study.store import StudyFolder, checksum
 
 _FEW_BLOCKS = 3
 CAPACITY_S = 30
-"""The trials that measure the capacity are as long as the study's own, but no longer."""
+"""Maximum duration of a trial that measures capacity."""
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
 def plan_study(values: Values, hosts: Hosts | None = None) -> Study:
-    """The study that a notebook's checked parameters describe, on this machine, or on these hosts: then for the least of them.
+    """Return the study of a notebook's checked parameters, for this machine or the smallest host.
 
-    With the parameter ``leave_out`` it is without the levels that this machine, or one of the hosts, cannot run.
+    With ``leave_out``, levels that a host cannot run are omitted.
 
     Raises:
-        InputError: the parameters do not make a study.
-        PreflightError: a host cannot be asked.
+        InputError: the parameters make no study.
+        PreflightError: a host cannot be reached.
 
     """
-    # the fleet's file is the driver's, no part of the study
+    # the fleet file is not part of the study
     values = {name: value for name, value in values.items() if name != "fleet"}
-    memory = min(_asked(hosts, facts.memory_bytes).values())
+    memory = min(_on_servers(hosts, facts.memory_bytes).values())
     study = make_study(values, memory, load_workload, BY_KEY)
     if values.get("leave_out"):
-        refused = _asked(hosts, cannot_run, study.plan)
-        reasons = {name: why for each in refused.values() for name, why in each.items()}
+        refused = _on_servers(hosts, cannot_run, study.plan)
+        reasons = {name: why for by_level in refused.values() for name, why in by_level.items()}
         study = make_study(values, memory, load_workload, BY_KEY, reasons) if reasons else study
     conditions(study)
     return worded(study)
 
 
-def _asked(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """What a function gives at each of the hosts that run servers; without any, here, under an empty name."""
-    return hosts.asked(function, *arguments) if hosts else {"": function(*arguments)}
+def _on_servers(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Return a function's value by host that runs servers; without a fleet, under an empty name."""
+    return hosts.ask_servers(function, *arguments) if hosts else {"": function(*arguments)}
 
 
 def provenance(study: Study) -> dict[str, Any]:
-    """Where and with what a study runs: never a path, never a name of a machine.
+    """Return where and with which software a study runs, without paths and machine names.
 
     Raises:
-        PreflightError: a server of a level is not there.
+        PreflightError: a level's server is missing.
 
     """
     plan = study.plan
     differ = builds_differ(plan)
-    # each server once, whatever schemas of our own the levels have there
+    # each server once, for all schemas
     targets = filter(None, (target_of(plan.level(name)) for name in plan.factor.levels))
     servers = [Target(server=server) for server in dict.fromkeys(target.server for target in targets)]
     return {
@@ -103,10 +103,10 @@ def provenance(study: Study) -> dict[str, Any]:
 
 
 def builds(plan: Plan) -> dict[str, str]:
-    """Checksums of the servers that levels name by a path, which may be built anew in place.
+    """Return checksums of the servers that levels name by path, to detect rebuilds.
 
     Raises:
-        PreflightError: one is not there.
+        PreflightError: a server is missing.
 
     """
     ours = installations(plan)
@@ -115,14 +115,13 @@ def builds(plan: Plan) -> dict[str, str]:
 
 
 def _options(installation: Installation) -> str | None:
-    """The options that an installation was configured with, those aside that hold a path."""
     options = re.findall(r"'([^']*)'", installation.configure or "")
     return " ".join(option for option in options if "/" not in option) or None
 
 
 @dataclass
 class Runner:
-    """Runs what an experiment misses, here or on the hosts of a fleet. What they lack for it is looked up once."""
+    """A runner for the missing trials of an experiment; preflight results are cached."""
 
     experiment: Experiment
     retry_failed: bool = False
@@ -130,25 +129,25 @@ class Runner:
     _checks: Pairs | None = None
 
     def preflight(self) -> Pairs:
-        """What the study needs of this machine and what there is, as pairs of words.
+        """Return requirements and findings.
 
         Raises:
-            PreflightError: something is missing; nothing has been started.
+            PreflightError: a requirement is not met; nothing was started.
 
         """
         if self._checks is None:
             plan = self.experiment.plan
             self._check_elsewhere(plan)
             self._check_hosts(plan)
-            rows = _asked(self.hosts, preflight, plan)
+            rows = _on_servers(self.hosts, preflight, plan)
             self._checks = [(f"{at}: {name}" if at else name, text) for at in rows for name, text in rows[at]]
         return self._checks
 
     def _check_elsewhere(self, plan: Plan) -> None:
-        """See that the hosts which levels have load from, or replicas on, are there for that, and each for one thing at a time.
+        """Check that hosts with remote load or replicas have that role, an address, and no second task.
 
         Raises:
-            PreflightError: one is not.
+            PreflightError: a host does not.
 
         """
         fleet, uses = self.hosts.fleet if self.hosts else None, elsewhere_of(plan)
@@ -162,49 +161,49 @@ class Runner:
             at_once = plan.stands_side_by_side and role == "follower" and uses.count((role, name)) > 1
             if at_once or name in fleet.with_role("server") or len({use for use in uses if name in use}) > 1:
                 raise PreflightError(
-                    f"levels have {what} {name}, which can do one thing at a time and is there for two"
+                    f"levels have {what} {name}, which has a second task; a host can have one task at a time"
                 )
 
         if self.hosts and uses and not all(plan.level(name).target for name in plan.factor.levels):
             for name in dict.fromkeys([*(name for _, name in uses), *self.hosts.servers()]):
-                self.hosts.reached_at(name)  # which no server of ours listens without
+                self.hosts.reached_at(name)  # clusters need it to listen
 
     def _check_hosts(self, plan: Plan) -> None:
-        """See that every host has this benchlib, and those that levels have load from, or replicas on, what they need.
+        """Check that each host has this benchlib, and what its role needs.
 
         Raises:
-            PreflightError: some do not; each with its reason.
+            PreflightError: some do not; with all reasons.
 
         """
         if self.hosts:
-            uses, ours = list(dict.fromkeys(elsewhere_of(plan))), library()
+            uses, here = list(dict.fromkeys(elsewhere_of(plan))), library()
             names = dict.fromkeys([*self.hosts.servers(), *(name for _, name in uses)])
             known, errors = self.hosts.ask(list(names), library)
-            others = {name: theirs for name, theirs in known.items() if theirs != ours}
-            errors += [f"{name}: runs benchlib {theirs}, this is {ours}" for name, theirs in others.items()]
+            others = {name: theirs for name, theirs in known.items() if theirs != here}
+            errors += [f"{name}: runs benchlib {theirs}, this is {here}" for name, theirs in others.items()]
             for role, name in uses:
                 errors += self.hosts.ask([name], check_helper, plan, role)[1] if name in known else []
             if errors:
                 raise PreflightError("; ".join(errors))
 
     def run(self, tell: Tell) -> None:
-        """Run the trials that are missing, keeping each as it ends.
+        """Run the missing trials and save each.
 
         Raises:
-            InputError: the study is kept with another plan, or from another machine.
+            InputError: the saved study has another plan or machine.
             PreflightError: this machine cannot run it.
-            StudyError: as :func:`benchlib.study.loop.run_study`.
+            StudyError: as in :func:`benchlib.study.loop.run_study`.
 
         """
         with self.hosts.connected() if self.hosts else contextlib.nullcontext():
             experiment, folder = self.experiment, self.experiment.folder
-            asked, new = experiment.study, not folder.exists()
+            study, new = experiment.study, not folder.exists()
             if new:
                 self.preflight()
-                asked = self._begun(tell)
+                study = self._begun(tell)
             else:
                 self._check_kept()
-            experiment.study = keep_study(folder, asked, tell)
+            experiment.study = keep_study(folder, study, tell)
             if self.retry_failed:
                 set_failed_aside(folder)
             try:
@@ -220,49 +219,48 @@ class Runner:
                     )
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
-                    with contextlib.suppress(HostBusyError):  # another start of it goes on with what is there
+                    with contextlib.suppress(HostBusyError):  # another run continues it
                         check_idle(folder.name)
-                        folder.withdraw()  # a level to be mended must not be in its own way
+                        folder.withdraw()  # so that a corrected level can start again
                 raise
             experiment.forget()
 
     def _check_kept(self) -> None:
-        """See, before anything of a kept study changes, that it is the one asked for, and can go on here as far as it has to.
+        """Check that the saved study has the requested plan and can continue on this host.
 
         Raises:
-            InputError: it is kept with another plan, or was begun elsewhere or with other builds.
+            InputError: another plan, machine or build.
             PreflightError: this machine cannot run it.
 
         """
-        asked, folder = self.experiment.study, self.experiment.folder
-        self.experiment.study = kept = same_study(folder, asked)
+        requested, folder = self.experiment.study, self.experiment.folder
+        self.experiment.study = kept = same_study(folder, requested)
         self._check_builds()
         measured = folder.kept()
-        again = self.retry_failed and any(m.error is not None for m in measured.values())
-        if again:
+        retries = self.retry_failed and any(m.error is not None for m in measured.values())
+        if retries:
             check_idle(folder.name)
-        if again or asked.blocks > kept.blocks or missing(kept, measured):
+        if retries or requested.blocks > kept.blocks or missing(kept, measured):
             self.check_host()
             self.preflight()
 
     def _check_builds(self) -> None:
-        """See that no server is another one than when the study was begun; one that is gone changes nothing that is kept.
+        """Check that no server was rebuilt since the study began; a missing one is ignored.
 
         Raises:
-            InputError: one has been built anew since.
+            InputError: a server was rebuilt.
 
         """
-        begun, each = self.experiment.study.provenance.get("builds", {}), dict[str, dict[str, str]]()
+        begun, checksums = self.experiment.study.provenance.get("builds", {}), dict[str, dict[str, str]]()
         with contextlib.suppress(PreflightError):
-            each = _asked(self.hosts, builds, self.experiment.plan) if begun else {}
-        if changed := [name for now in each.values() for name in now if begun.get(name) != now[name]]:
+            checksums = _on_servers(self.hosts, builds, self.experiment.plan) if begun else {}
+        if changed := [name for now in checksums.values() for name in now if begun.get(name) != now[name]]:
             raise InputError(
                 f"study '{self.experiment.folder.name}' was begun with another build of “{changed[0]}”: "
                 "choose another name (-p study NAME)"
             )
 
     def _begun(self, tell: Tell) -> Study:
-        """The study with where it runs and, where rates are shares of it, the capacity."""
         study = self.experiment.study
         origin, plan = self._provenance(study), study.plan
         if shares := plan.capacity_shares():
@@ -271,13 +269,13 @@ class Runner:
         return worded(study.changed(plan=plan, provenance=origin))
 
     def _provenance(self, study: Study) -> dict[str, Any]:
-        """Where and with what the study runs; of a fleet the first host's, and each host's own facts.
+        """Return the provenance; for a fleet the first host's, with the facts of each.
 
         Raises:
-            PreflightError: hosts run different software; they may differ in nothing else than the machine.
+            PreflightError: the hosts' software differs.
 
         """
-        origins = _asked(self.hosts, provenance, study)
+        origins = _on_servers(self.hosts, provenance, study)
         (first, origin), *others = origins.items()
         for name, other in others:
             for fact in ("benchlib", "servers", "load_tool", "builds"):
@@ -287,21 +285,31 @@ class Runner:
         return {**origin, "hosts": {name: one["host"] for name, one in origins.items()}} if first else origin
 
     def _capacity(self, shares: Iterable[str], tell: Tell) -> dict[str, Any]:
-        """The baseline's mean tps without a limit, its spread, and the shares of it as rates; for the provenance.
+        """Measure the baseline's unlimited tps; return it with the rates derived from it.
 
-        From short trials in a study of their own, ``NAME-capacity``, which are kept and resumed like any
-        other: a study that is begun again has the same rates.
+        Short trials of baseline and A/A control are saved as study ``NAME-capacity``, so a restarted study
+        has the same rates.
         """
-        plan, factor = self.experiment.plan, self.experiment.plan.factor
+        plan, factor, folder = self.experiment.plan, self.experiment.plan.factor, self.experiment.folder
         seconds = min(CAPACITY_S, plan.load.duration_s)
         load = plan.load.changed(duration_s=seconds, rate=None, latency_limit_ms=None, transaction_log=False)
-        baseline = {factor.baseline: _unlimited(factor.levels[factor.baseline])}
-        factor, base = factor.changed(levels={**factor.levels, **baseline}), _unlimited(plan.base)
-        plan = plan.changed(factor=factor, base=base, load=load, metric="tps", capacity_tps=None)
-        short = self._baseline_alone("capacity", plan, tell)
+        arms = dict.fromkeys((factor.baseline, CONTROL), _unlimited(factor.levels[factor.baseline]))
+        plan = plan.changed(
+            factor=factor.changed(levels=arms, controls=(CONTROL,)), base=_unlimited(plan.base), load=load,
+            metric="tps", capacity_tps=None, looks=(),
+        )  # fmt: skip
+        name, title = f"{folder.name}-capacity", f"{self.experiment.study.title}, capacity"
+        study = Study(name=name, title=title, plan=plan, trials=plan.design(_FEW_BLOCKS))
+        short = Experiment(StudyFolder(name, folder.path.parent), study)
+        # the preflight covers it
+        runner = Runner(short, self.retry_failed, self.hosts, self.preflight())
+        runner.run(tell)
+        runner.check_host()
         tps = short.trials["tps"].dropna()
         if tps.empty:
-            raise StudyError(f"study '{short.folder.name}' has no tps that a rate could be a share of")
+            raise StudyError(
+                f"study '{short.folder.name}' has no successful trial, so the rates have no capacity to refer to"
+            )
         capacity = float(f"{tps.mean():.6g}")
         return {
             "tps": capacity,
@@ -311,35 +319,20 @@ class Runner:
             "rates": {share: f"{rate_at(share, capacity):g} tps" for share in shares},
         }
 
-    def _baseline_alone(self, what: str, plan: Plan, tell: Tell) -> Experiment:
-        """The baseline of a plan and its twin in a few blocks, run and kept beside this study as ``NAME-what``."""
-        factor, folder = plan.factor, self.experiment.folder
-        arms = dict.fromkeys((factor.baseline, CONTROL), factor.levels[factor.baseline])
-        alone = factor.changed(levels=arms, controls=(CONTROL,))
-        plan = plan.changed(factor=alone, looks=())
-        name, title = f"{folder.name}-{what}", f"{self.experiment.study.title}, {what}"
-        study = Study(name=name, title=title, plan=plan, trials=plan.design(_FEW_BLOCKS))
-        experiment = Experiment(StudyFolder(name, folder.path.parent), study)
-        # who can run all levels can run one of them
-        runner = Runner(experiment, self.retry_failed, self.hosts, self.preflight())
-        runner.run(tell)
-        runner.check_host()
-        return experiment
-
     def check_host(self) -> None:
-        """See that the study was begun on this machine, or on hosts of which none is now another machine.
+        """Check that the study began on this machine, or on these hosts.
 
         Raises:
-            InputError: it was begun elsewhere.
+            InputError: it began elsewhere.
 
         """
         origin, name = self.experiment.study.provenance, self.experiment.folder.name
         begun = origin.get("hosts") or {"": origin.get("host", {})}
-        now = _asked(self.hosts, facts.identity)
+        now = _on_servers(self.hosts, facts.identity)
         if all(host in begun and begun[host].get("identity") in (None, now[host]) for host in now):
             return
         where = ", ".join(filter(None, begun)) or "another machine, or without a fleet"
-        advice = "it goes on where it began, with the same hosts; else choose another name (-p study NAME)"
+        advice = "continue it on the same hosts, or choose another name (-p study NAME)"
         raise InputError(f"study '{name}' was begun on {where}: {advice}")
 
     def _enough(self, tell: Tell) -> str | None:
@@ -350,5 +343,4 @@ class Runner:
 
 
 def _unlimited(level: Level) -> Level:
-    """A level without a rate."""
     return level.changed(load=level.load.changed(rate=None))

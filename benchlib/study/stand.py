@@ -1,4 +1,4 @@
-"""What the trials of one level run on: a cluster of ours with its replicas, or a server that is not ours."""
+"""The environment of one level's trials: a cluster with its replicas, or an external server."""
 
 import contextlib
 import hashlib
@@ -36,16 +36,17 @@ from benchlib.study.remote_replicas import ReplicaElsewhere
 
 Reach = Callable[[Site], None]
 Check = Callable[[], None]
-"""Raises where something that is needed by a load under way is no more: to be called a few times a second."""
+"""Raises if something that the load needs is gone; called a few times per second."""
 
 
 @dataclass
 class Stand:
-    """A server that is up and loaded, and what was made for it.
+    """A running, loaded server and all that was made for it.
 
-    ``client`` runs the load tool; undoing the ``chapter`` of the ``run``'s journal takes away what was made. ``site`` is
-    what the levers made around a cluster of ours. It is None for a server that is not ours, whose log, counters and host
-    are its owner's. ``grown`` is :func:`benchlib.server.statistics.growth` before the first trial.
+    - ``client``: runs the load tool
+    - ``chapter``: scope of the ``run``'s journal; undoing it removes everything
+    - ``site``: what the levers made around a cluster; None for an external server
+    - ``initial_growth``: :func:`benchlib.server.statistics.growth` before the first trial
     """
 
     level: Level
@@ -55,16 +56,16 @@ class Stand:
     chapter: Chapter
     server: Cluster | Remote
     site: Site | None = None
-    grown: float | None = None
+    initial_growth: float | None = None
 
     @property
     def replicas(self) -> Replicas | None:
-        """The replicas of a cluster of ours; None if there are none."""
+        """The cluster's replicas, or None."""
         return self.site.replicas if self.site and self.site.replicas.members else None
 
     @contextlib.contextmanager
-    def under(self) -> Iterator[dict[str, str]]:
-        """The host and the server as the level wants them, until it is left; the tunables in force."""
+    def apply_settings(self) -> Iterator[dict[str, str]]:
+        """Apply the level's settings to host and server until exit; yield the tunables in force."""
         with self.run.journal.chapter() as chapter:
             in_force: dict[str, str] = {}
             if isinstance(self.server, Remote):
@@ -76,23 +77,29 @@ class Stand:
             yield in_force
 
     def sampler(self, waits_hz: float) -> Sampler:
-        """What samples the servers' host and processes, and the sessions of the load, while it is entered."""
+        """Return a sampler of the server's host, processes and sessions."""
         servers = [self.site.cluster, *self.site.replicas.members] if self.site else []
 
-        def postmasters() -> list[int]:
+        def postmaster_pids() -> list[int]:
             return [pid for server in servers if (pid := server.pid)]
 
         devices = counted_once(self.site.devices) if self.site else ()
         poolers = [process.pid for process in self.site.processes] if self.site else []
-        asked, files = partial(waits, self.server), None if self.site else partial(kernel_files, self.server)
+        sessions = partial(waits, self.server)
+        files = None if self.site else partial(kernel_files, self.server)
         return Sampler(
-            servers=postmasters, poolers=poolers, devices=devices, waits=asked, waits_hz=waits_hz, files=files
+            servers=postmaster_pids,
+            poolers=poolers,
+            devices=devices,
+            waits=sessions,
+            waits_hz=waits_hz,
+            files=files,
         )
 
     def settle(self) -> None:
-        """Bring the server to the known state: emptied and vacuumed tables, nothing dirty."""
+        """Reset the server: truncate and vacuum tables, then checkpoint."""
         work = self.workload
-        # nobody watches replicas meanwhile: the checkpoint does, for all of it
+        # no watch on replicas here: the checkpoint waits for them
         statements = ["SET synchronous_commit = local"]
         statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
         statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate) if table]
@@ -103,20 +110,20 @@ class Stand:
             self.checkpoint()
 
     def exceeds_memory(self, scale: int) -> bool:
-        """Whether the data are more than the memory that a server of ours may have, the page cache included."""
+        """Return whether the data exceed the cluster's memory cap, which includes the page cache."""
         cap = storage_of(self.level).memory
         return bool(self.site and cap and self.workload.data_mib(scale) << 20 > cap)
 
     @contextlib.contextmanager
     def uncapped(self) -> Iterator[None]:
-        """Let what is not measured read and write as fast as the devices can; the caps are back when it is left."""
+        """Lift the caps on I/O for work that is not measured."""
         with contextlib.ExitStack() as lifted:
             for lift in self.site.lifts if self.site else ():
                 lifted.enter_context(lift())
             yield
 
     def checkpoint(self) -> None:
-        """Have nothing dirty on the server, and nothing missing on its replicas.
+        """Run a checkpoint and wait until replicas have caught up.
 
         Raises:
             ServerError: a server is gone, or a replica does not catch up.
@@ -128,7 +135,7 @@ class Stand:
 
     @contextlib.contextmanager
     def logged(self, path: Path, limit: int) -> Iterator[None]:
-        """Keep what a server of ours logs meanwhile, the last ``limit`` characters, and what it says of checkpoints before them."""
+        """Save the cluster's log of this time: the last ``limit`` characters and all checkpoint messages."""
         offset = self.site.cluster.log_size() if self.site else 0
         try:
             yield
@@ -138,7 +145,7 @@ class Stand:
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
-        """Watch the replicas while a load runs; their lag goes to the folder ``keep``, what befalls them to ``warnings``."""
+        """Watch the replicas during a load; save their lag in ``keep`` and append to ``warnings``."""
         if not self.replicas:
             yield lambda: None
             return
@@ -154,17 +161,15 @@ class Stand:
                     ReplicaReadings(lag=watch.lag, elsewhere=sampled).write(keep)
 
     @contextlib.contextmanager
-    def beside(self, commands: list[list[str]], output: Path) -> Iterator[Check]:
-        """Run the command lines of clients whose transactions do not count; what they print goes together to a file.
-
-        When it is left no session of theirs is left. What it gives raises if one of them has ended: it is to be called a few times a second.
+    def background_load(self, commands: list[list[str]], output: Path) -> Iterator[Check]:
+        """Run background clients until exit, with output in one file; yield a check for regular calls.
 
         Raises:
-            LoadError: one has ended by itself, or has lost a client.
-            ServerError: the server has, or a session of theirs goes on.
+            LoadError: a process ended early, or lost a client.
+            ServerError: the server ended, or a session does not end.
 
         """
-        # a name by which their sessions are told from the load's
+        # distinguishes their sessions from the load's
         client = replace(self.client, environment={**self.client.environment, "PGAPPNAME": BESIDE})
         what, processes = "pgbench beside the load", list[Process]()
 
@@ -184,16 +189,16 @@ class Stand:
         finally:
             for process in processes:
                 stop(process)
-            with contextlib.suppress(ServerError):  # it is gone: whoever asks it next says so
+            with contextlib.suppress(ServerError):  # the server is gone: its next caller raises
                 ended = not processes or end_beside(self.server)
         if not ended:
-            raise ServerError("a session beside the load does not end")
+            raise ServerError("a session of the background load does not end")
 
     def check_promises(self, warnings: list[str], keep: Path) -> None:
-        """Hold the replicas to what they promised of the load that has just ended; what they hold goes to ``keep``.
+        """Check that replicas hold the rows that commits promised; save the result in ``keep``.
 
         Raises:
-            InvariantError: a row that was acknowledged is not where it was promised.
+            InvariantError: an acknowledged row is missing.
             ServerError: a replica does not catch up.
 
         """
@@ -203,8 +208,8 @@ class Stand:
             readings = ReplicaReadings.from_bytes((keep / ReplicaReadings.FILE).read_bytes())
             readings.model_copy(update={"verified": asdict(verified)}).write(keep)
 
-    def way(self) -> dict[str, str]:
-        """How libpq reaches the server from another host, as environment variables; with a password, so never shown."""
+    def client_environment(self) -> dict[str, str]:
+        """Return libpq's environment variables for other hosts, including the password."""
         if isinstance(self.server, Remote):
             return dict(self.client.environment)
         door = self.server.door
@@ -213,34 +218,34 @@ class Stand:
         return {**place, "PGUSER": SUPERUSER, "PGPASSWORD": door.password}
 
     def check_running(self) -> None:
-        """Make sure that a server of ours has not ended, and that what was set for it held.
+        """Check that the cluster runs and its caps are in force.
 
         Raises:
-            ServerError: it has; with its last words.
-            SettingError: somebody took a cap away.
+            ServerError: it ended; with its last log line.
+            SettingError: a cap was removed.
 
         """
         if self.site:
             for check in self.site.checks:
                 check()
             if not self.site.cluster.running:
-                lines = self.site.cluster.log_text().strip().splitlines() or ["it said nothing"]
+                lines = self.site.cluster.log_text().strip().splitlines() or ["its log is empty"]
                 raise ServerError(f"the server ended during the trial: {lines[-1]}")
 
     @property
     def usable(self) -> bool:
-        """Whether another trial can be run here: all replicas still stream."""
+        """Whether all replicas still stream, so that another trial can run."""
         return not self.replicas or self.replicas.check() is None
 
     def close(self) -> None:
-        """Stop the servers that are ours at once, then take away what was made around them, then their files."""
+        """Stop all servers, undo the changes, and remove the files."""
         if self.site:
             for process in self.site.processes:
                 stop(process)
             self.site.replicas.stop()
             self.site.cluster.stop(immediately=True)
             for server in (self.site.cluster, *self.site.replicas.members):
-                remove_shared_memory(server.placed.parent)  # by one that was killed
+                remove_shared_memory(server.placed.parent)  # left by a killed server
         self.chapter.undo()
         if self.site:
             self.site.shell.remove(self.site.cluster.folder)
@@ -249,11 +254,12 @@ class Stand:
 def build(
     level: Level, workload: Workload, folder: Path, templates: Templates, reach: Reach | None = None
 ) -> Stand:
-    """The stand of a level, up and loaded: a cluster of ours in ``folder`` and wherever its storage lies, or a place
-    on the server that the level names. ``reach`` has a cluster of ours be reached from other hosts, before it starts.
+    """Return a level's loaded server: a cluster in ``folder``, or a schema on its external server.
+
+    ``reach`` opens a cluster to other hosts before it starts.
 
     Raises:
-        BenchlibError: it cannot be had; nothing of it is left.
+        BenchlibError: it cannot be built; everything was removed.
 
     """
     run = templates.run
@@ -276,13 +282,13 @@ def build(
         for lever in LEVERS:
             lever.before_files(site)
         stand.server = site.cluster = template.clone(folder, **site.places)
-        os.sync()  # the server's checkpoints know nothing of what was copied
+        os.sync()  # checkpoints do not write the copied files
         for lever in LEVERS:
             lever.before_start(site)
         site.cluster.configure(server_settings(level))
         if reach:
             reach(site)
-        with stand.under():  # huge pages, for one, are decided when the server starts
+        with stand.apply_settings():  # such as huge pages, which the start decides
             site.cluster.start()
             site.cluster.admit()
             for lever in LEVERS:
@@ -294,12 +300,12 @@ def build(
 
 
 def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script, Path | None]]:
-    """The workload's scripts, those that are SQL written to files in ``folder`` that the load tool can read."""
+    """Return the workload's scripts with their path; SQL is written to files in ``folder``."""
     pairs: list[tuple[Script, Path | None]] = []
     for number, script in enumerate(workload.scripts, 1):
         path = None
         if script.sql is not None:
-            # workloads of one name may have other scripts
+            # workloads with equal names may differ
             digest = hashlib.sha256(script.sql.encode()).hexdigest()[:8]
             path = folder / f"{workload.name}-{number}-{digest}.sql"
             if not path.exists():

@@ -1,4 +1,4 @@
-"""A workload tried on a server of our own: each script once, its plans, and whether what must hold afterwards does."""
+"""A trial of a workload on a temporary server: each script once, its plans and its invariant."""
 
 import contextlib
 import re
@@ -23,10 +23,10 @@ _LOGGED = re.compile(r"LOG:  statement: (.*(?:\n\t.*)*)")
 
 
 def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
-    """Run a transaction of each script at scale 1 on a server made for it: why it failed, if it did, and its statements' plans.
+    """Run each script once at scale 1; yield its error (or "") and its statements' plans.
 
     Raises:
-        BenchlibError: the workload's data cannot be loaded, or its tables not vacuumed.
+        BenchlibError: the data cannot be loaded or vacuumed.
 
     """
     what, logging = f"check of workload “{workload.name}”", Level(settings={"log_statement": "all"})
@@ -55,12 +55,11 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
 
 
 def _plans(server: Cluster, log: str) -> list[str]:
-    """The plans of the statements in a server's log, of those that have one."""
     plans = []
     with server.connect() as connection:
         for statement in dict.fromkeys(_LOGGED.findall(log)):
             with contextlib.suppress(psycopg.Error):
-                # prepared, so that the server refuses a second statement behind the first
+                # prepared: refuses several statements in one
                 rows = connection.execute(f"EXPLAIN {statement}", prepare=True).fetchall()
                 shown = _LONG_LIST.sub(r"\1…", statement)
                 plans.append("\n  ".join([shown, *(str(row[0]) for row in rows)]))

@@ -209,7 +209,7 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
     folder = run_for_real("beside", plan_beside(BUSY, STUCK), 1)
     experiment = shown(folder)
     assert experiment.trials["error"].isna().all(), "no row is there but the load's"
-    by_level = experiment.costs.set_index("level")
+    by_level = experiment.figures.set_index("level")
     for figure in ("wal_bytes_per_transaction", "server_cpu_ms_per_transaction"):
         assert by_level[figure].isna().to_dict() == {"alone": False, "beside": True}
     assert by_level["tool_cpu_ms_per_transaction"].notna().all()

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from benchlib.plan.level import Level
-from benchlib.study.instruments import NO_STATEMENT, WORKS, bottleneck, doing, nearest_cap
+from benchlib.study.instruments import NO_STATEMENT, WORKS, activity, bottleneck, nearest_cap
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_wait_events_are_told_by_what_a_session_does():
         "Lock: tuple": "locks", "IPC: SyncRep": "replica", "Timeout: SpinDelay": "locks",
         "IPC: MessageQueueSend": "other waits",
     }  # fmt: skip
-    assert {event: doing(event) for event in wanted} == wanted
+    assert {event: activity(event) for event in wanted} == wanted

@@ -54,10 +54,10 @@ def test_a_condition_is_a_figure_and_its_bound_at_all_levels_or_some(declared):
     ("given", "problem"),
     [
         ({"c": "checkpoints"}, "c: .*a figure and its bound"),
-        ({"c": "chekpoints >= 1"}, "c: .*'chekpoints' is no figure of a trial"),
+        ({"c": "chekpoints >= 1"}, "c: .*'chekpoints' is not a figure of a trial"),
         ({"c": {"levels": ["tuned"]}}, "c: .*a figure and its bound"),
         ({"c": {"holds": "checkpoints >= 1", "level": ["tuned"]}}, r"c\.level: Extra inputs"),
-        ({"c": {"holds": "checkpoints >= 1", "levels": ["untuned"]}}, "c: 'untuned' is not among the levels"),
+        ({"c": {"holds": "checkpoints >= 1", "levels": ["untuned"]}}, "c: 'untuned' is not a level"),
         ({"c": ["checkpoints >= 1"]}, "c: .*a figure and its bound"),
         ({"c": 7}, "c: .*a figure and its bound"),
         (["checkpoints >= 1"], "Input should be a valid dictionary"),
@@ -132,4 +132,4 @@ def test_what_could_not_show_is_said_of_its_comparison(folder):
     # the autovacuum of what "tuned" is compared with slept
     assert list(limits.attrs["unmet"]) == ["tuned"]
     assert limits.attrs["unmet"]["tuned"].startswith("awake (")
-    assert limits.loc[limits["code"] == "condition", "level"].to_list() == ["defaults”, “control"]
+    assert limits.loc[limits["code"] == "condition", "level"].to_list() == ["defaults, control"]

@@ -36,7 +36,7 @@ def hidden(root: Path) -> list[str]:
 
 def test_a_study_gets_another_name_and_stays_what_it_is(study: StudyFolder) -> None:
     before, plan = files("small"), study.read().plan
-    assert "there is a 'small' in data/ already" in refused(curate.rename, "small", "small")
+    assert "study 'small' already exists in data/" in refused(curate.rename, "small", "small")
     curate.rename("small", "larger")
     renamed = StudyFolder("larger").read()
     assert study_names() == ["larger"]
@@ -71,7 +71,7 @@ def test_a_study_that_is_being_run_is_left_alone(change, study: StudyFolder, mon
     assert study_names() == ["small"]
     monkeypatch.setattr(curate, "held_by", lambda: "study “smaller” (process 7)")
     with study.held():  # by a driver on this machine, whose fleet is elsewhere
-        assert "study “small” is being run by a fleet" in refused(change, study, kind=HostBusyError)
+        assert "study “small” is run by a fleet" in refused(change, study, kind=HostBusyError)
     change(study)
 
 
@@ -112,7 +112,7 @@ def test_a_study_travels_in_one_file_with_identical_numbers(study: StudyFolder, 
     (study.path / ".pending-study.json").write_text("half")
     curate.export("small", file)
     assert "there already" in refused(curate.export, "small", file)
-    assert "'small' in data/ already" in refused(curate.import_study, file)
+    assert "'small' already exists in data/" in refused(curate.import_study, file)
     again = curate.import_study(file, "again")
     assert (again.name, again.read().name) == ("again", "again")
     assert files("again") == before, "links and unfinished files stayed at home"
@@ -127,7 +127,7 @@ def test_a_study_travels_in_one_file_with_identical_numbers(study: StudyFolder, 
 def test_what_is_damaged_or_has_no_place_is_not_handed_on(study: StudyFolder, tmp_path: Path) -> None:
     assert "cannot write" in refused(curate.export, "small", tmp_path / "nowhere" / "x.zip")
     next(study.path.glob("trials/*/stdout")).write_text("another")
-    assert "it is not the one that was kept" in refused(curate.export, "small", tmp_path / "x.zip")
+    assert "its checksum differs" in refused(curate.export, "small", tmp_path / "x.zip")
     assert not (tmp_path / "x.zip").exists()
 
 

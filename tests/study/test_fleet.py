@@ -96,7 +96,7 @@ def test_over_ssh_a_scheduler_is_started_at_the_first_host_and_a_worker_at_each(
 def cluster(monkeypatch):
     """Three workers in threads of this process, called 0, 1 and 2, which make their calls themselves."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(worker, "_apart", lambda call, send, *_: call(send))
+    monkeypatch.setattr(worker, "_in_process", lambda call, send, *_: call(send))
     with distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:
@@ -154,7 +154,7 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster):
     missing = "db9: no worker of it is connected"
     assert hosts.ask(hosts.servers(), identity) == ({"0": identity(), "1": identity()}, [missing])
     with pytest.raises(PreflightError, match=f"^{missing}$"):
-        hosts.asked(identity)
+        hosts.ask_servers(identity)
 
 
 def test_what_does_not_fit_is_said_of_each_host_in_a_line(cluster, monkeypatch):
@@ -181,8 +181,8 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(cluster, monkeypatch):
         "3: no worker of it is connected",
         f"1: runs benchlib 0.0.1, the driver {here}",
         "1: only 10 MiB of disk are free",
-        "2: 10.0.0.2 is none of its own addresses",
-        "2: is the same machine as 0: they would measure each other",
+        "2: 10.0.0.2 is not an address of this host",
+        "2: is the same machine as 0; they would disturb each other",
     ]
 
 

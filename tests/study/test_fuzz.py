@@ -21,7 +21,6 @@ from trim import trim
 from benchlib.errors import BenchlibError
 from benchlib.load.parse import KINDS, parse_text
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.results import tunables
 from benchlib.study.store import CHECKSUMS, StudyFolder
 
 pytestmark = pytest.mark.long
@@ -94,8 +93,8 @@ def damage(path: Path, random: Random) -> None:
 
 def asked(of: Experiment) -> list[Callable[[], object]]:
     """All that is derived of a study."""
-    frames = (partial(getattr, of, name) for name in ("trials", "progress", "recorded", "measured"))
-    return [*frames, lambda: tunables(of.plan, of.kept), of.facts, of.durability]
+    names = ("trials", "progress", "recorded", "measured", "figures", "bottlenecks", "concerns")
+    return [partial(getattr, of, name) for name in names]
 
 
 def test_damaged_studies_are_read_or_refused(random: Random, folder_of, tmp_path: Path) -> None:

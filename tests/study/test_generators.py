@@ -20,7 +20,7 @@ from benchlib.load.tool import Connection, Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Generator, Load
 from benchlib.study.calls import UnwantedError
-from benchlib.study.generators import Generated, drive, put_together
+from benchlib.study.generators import Generated, drive, merge_results
 from benchlib.study.store import TRANSACTION_LOG
 
 STDOUT, STDERR = pgbench_output(tps=500)
@@ -51,7 +51,7 @@ def generated(host: str, late_s: float = 0.0, leaves: Any = (), **changes: Any) 
 
 def together(folder: Path, *parts: Generated, **load: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     notes: dict[str, Any] = {"warnings": []}
-    return put_together(parts, Pgbench(Path("pgbench")), Load(duration_s=3, **load), folder, notes), notes
+    return merge_results(parts, Pgbench(Path("pgbench")), Load(duration_s=3, **load), folder, notes), notes
 
 
 def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path):
@@ -96,7 +96,7 @@ def test_what_was_not_measured_together_is_no_trial(tmp_path, changes, message):
 def test_a_reader_is_told_of_a_doubtful_clock_and_which_generator_was_the_bottleneck(tmp_path):
     parts = generated("gen1", clock_error_s=0.05), generated("gen2", load_cpu_s=5.7)
     clock, bottleneck = together(tmp_path, *parts)[1]["warnings"]
-    assert "gen1 is known to 50 ms" in clock
+    assert "gen1 is accurate to 50 ms" in clock
     assert "gen2 used 95 %" in bottleneck
 
 

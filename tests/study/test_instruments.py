@@ -114,8 +114,8 @@ def test_costs_are_of_one_transaction(folder, path_of):
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
     path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
-    rows = read(folder).costs
-    assert list(rows.columns) == ["level", "block", *COSTS]
+    rows = read(folder).figures
+    assert {"level", "block", *COSTS} <= {*rows}
     assert len(rows) == 6
     tuned = of_tuned(rows).iloc[0]
     assert (tuned["wal_bytes_per_transaction"], tuned["checkpoints"]) == (512, 1)
@@ -131,7 +131,7 @@ def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, pa
     found = read(folder)
     for frame in (found.recorded.seconds, found.recorded.waits, found.recorded.checkpoints):
         assert len(of_tuned(frame)) == 0 < len(frame)
-    tuned = of_tuned(found.costs).iloc[0]
+    tuned = of_tuned(found.figures).iloc[0]
     assert pd.isna(tuned["server_cpu_ms_per_transaction"])
     assert tuned["wal_bytes_per_transaction"] == 512
     assert tuned["tool_cpu_ms_per_transaction"] == pytest.approx(0.25 / 6000 * 1000)
@@ -143,4 +143,4 @@ def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path
     assert list(found.recorded.seconds.columns) == list(SECONDS)
     assert found.recorded.waits.empty
     assert found.recorded.checkpoints is None
-    assert set(found.costs["level"]) == {"defaults", "control"}
+    assert set(found.figures["level"]) == {"defaults", "control"}

@@ -18,7 +18,7 @@ from benchlib.plan.model import Generator, Load
 from benchlib.stats import Concern
 from benchlib.study.experiment import shown
 from benchlib.study.records import Flushes
-from benchlib.study.results import TRIAL_COLUMNS, concerns, time_to_steady, tunables
+from benchlib.study.results import TRIAL_COLUMNS, concerns, time_to_steady
 from benchlib.study.store import MEASUREMENT, TRANSACTION_LOG, StudyFolder
 
 
@@ -69,8 +69,6 @@ def test_hosts_that_trials_tell_are_those_of_every_figure(run) -> None:
     experiment = shown(folder)
     assert experiment.trials.groupby("host")["block"].unique().map(list).to_dict() == hosts
     assert "hosts" in {warning.code for warning in experiment.analysis.warnings}
-    figures = experiment.trials[["level", "block", "latency_average_ms"]]
-    assert experiment.leads(figures)["level"].to_list() == ["tuned"]
 
 
 def test_the_busiest_generator_tells_how_busy_the_load_tool_is(run) -> None:
@@ -107,7 +105,7 @@ def test_the_time_to_the_steady_rate_is_read_from_the_progress(rates, seconds) -
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("stdout", None, "the trial's output is not there"),
+        ("stdout", None, "the trial's output is missing"),
         ("stdout", pgbench_output(tps=2000)[0].replace("tps = 2000", "tps = 20"), "pgbench summary: "),
         ("stderr", "pgbench: error: client 3 aborted in command 4", "did not run to its end: .*client 3"),
         ("statistics.json", '{"before": {"at": 1, "lsn": "x"}}', "statistics.json is damaged"),
@@ -184,14 +182,6 @@ def test_a_warning_is_a_concern_of_its_level_with_the_number_of_trials(run) -> N
         ("trial_warning", "tuned", "the disk was full (1 of 3 trials)"),
         ("trial_warning", "control", "replica1 was 12 s behind (1 of 3 trials)"),
     }
-
-
-def test_tunables_are_told_by_value_with_the_levels_that_had_it(run) -> None:
-    folder = run()
-    note(folder, ["defaults", "control"], host={"vm.swappiness": "60"})
-    note(folder, ["tuned"], host={"vm.swappiness": "0"})
-    (by_value,) = tunables(folder.read().plan, folder.kept()).values()
-    assert by_value == {"60": "defaults, control", "0": "tuned"}
 
 
 def test_latency_quantiles_come_from_the_transaction_log(run, tmp_path: Path) -> None:

@@ -92,10 +92,10 @@ def test_what_hosts_lack_is_said_of_all_of_them_before_anything_runs(experiment_
     ("on", "changes", "message"),
     [
         (["gen1"], {}, "levels have replicas on gen1: run the study with a fleet"),
-        (["db1"], {}, "replicas on db1, which can do one thing at a time"),
-        (["db2"], {"load": Load(generators=("db2",))}, "load from db2, which can do one thing"),
-        (["db2", "db2"], {"rebuild_every": 2}, "replicas on db2, which can do one"),
-        (["db3"], {}, "the fleet names no address of db3"),
+        (["db1"], {}, "replicas on db1, which has a second task"),
+        (["db2"], {"load": Load(generators=("db2",))}, "load from db2, which has a second task"),
+        (["db2", "db2"], {"rebuild_every": 2}, "replicas on db2, which has a second task"),
+        (["db3"], {}, "the fleet file has no address for host db3"),
     ],
 )
 def test_a_host_of_a_fleet_is_asked_for_what_it_is_there_for_one_at_a_time(

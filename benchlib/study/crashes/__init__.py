@@ -1,21 +1,18 @@
-"""What a crash loses, found out by crashing: acknowledged commits, and damage.
+"""Crash tests: lost commits and damage after a killed server or a power cut.
 
-Sessions commit rows and note each commit that the server acknowledged (:mod:`.commits`). At a random moment
-the server goes, and another is started on what is left, recovers, and is asked for those rows.
+Sessions commit rows until the server crashes (:mod:`.commits`). After recovery the rows are compared.
 
-*Killed server*: all of its processes are killed at once (SIGKILL), so that no postmaster starts them again. What
-they had handed to the kernel survives; it is what they still had in memory that is lost.
+*Killed server*: SIGKILL for all processes; data in the kernel survives.
 
-*Power cut*: data and WAL lie together on an ext4 on a loop device, which reads and writes its file directly. At the
-moment the file is copied by reflink (``ioctl_ficlone(2)``): the kernel waits for the requests that are under way, takes up
-no other, and shares all blocks, so that the copy is what a disk without a volatile cache had at one moment. The original is
-stopped, the copy mounted (the file system recovers from its own journal), and the server started from it. Two
-things are made as a server meets them that runs for weeks: the device takes requests of 4 kB at most (``max_sectors_kb``), so
-that a page of 8 kB goes in two, as on a disk whose atomic unit is a sector of 4 kB, and may be torn between; and the
-kernel writes back what is dirty after half a second instead of half a minute, so that a round of seconds
-meets a disk that has got some pages and not others. Checkpoints follow one another, since it is they that write pages.
+*Power cut*: data and WAL share an ext4 file system on a loop device with direct I/O. The backing file is
+cloned with ``ioctl_ficlone(2)``, which waits for requests in flight. So the copy is a disk without volatile
+cache at one moment. The copy is mounted and PostgreSQL recovers. Constant checkpoints and two settings
+provoke torn pages:
 
-Beside that, all clusters have data checksums, which tell a torn page; the levels' own settings are in force.
+- ``max_sectors_kb`` = 4: an 8 kB page takes two requests.
+- Write-back of dirty pages after 0.5 s instead of 30 s: only some pages reach the disk.
+
+All clusters have data checksums, which detect torn pages.
 """
 
 import contextlib
@@ -50,31 +47,30 @@ from benchlib.study.store import StudyFolder
 
 _DEATH_S = 10.0
 _KILL_S, _CUT_S = (0.3, 1.5), (1.0, 4.0)
-"""Between which times a crash comes, in seconds of load."""
+"""Ranges for the time of a crash, in seconds of load."""
 _RECOVERY_LIMIT_S = 900.0
-"""A recovery may replay a whole ``max_wal_size`` from a slow disk."""
+"""Time limit of recovery: it may replay a whole ``max_wal_size`` from a slow disk."""
 
 _DISK = volumes.Place(file_system="ext4", size=640 << 20)
 _GROUND = volumes.Place(file_system="xfs", size=1536 << 20)
-"""Holds the disk's file and its copy: a file system that can reflink."""
+"""File system with reflink for the disk's backing file and its copy."""
 _HOST = {"max_sectors_kb": 4, "vm.dirty_expire_centisecs": 50, "vm.dirty_writeback_centisecs": 20}
 
 
 def crash_missing(
     folder: StudyFolder, rounds: int, tell: Tell, may_here: Callable[[], None] = lambda: None
 ) -> None:
-    """Crash each level of a study so many times in each way, as far as that is not kept, and keep each crash.
+    """Run and save the missing crashes of a study: ``rounds`` per level and kind.
 
-    What this machine cannot do is left out, and ``tell`` hears why. ``may_here`` is asked first where any are missing: it raises
-    where the study is of another machine.
+    ``may_here`` raises if the study belongs to another machine.
 
     Raises:
-        InputError: the study has not been begun, or a kept crash is damaged.
-        StudyError: a level cannot be crashed, or Ctrl-C; what was kept before is safe.
+        InputError: the study has no trials yet, or a saved crash is damaged.
+        StudyError: a level cannot be crashed, or Ctrl-C; saved crashes are safe.
 
     """
     if not folder.exists():
-        raise InputError("the levels are crashed for a study: run the study first")
+        raise InputError("the study has no trials: run it before its crashes")
     plan, kept = folder.read().plan, {(each.level, each.kind, each.number) for each in kept_crashes(folder)}
     todo: list[Round] = []
     done, notes = 0, ""
@@ -91,7 +87,7 @@ def crash_missing(
                 check(kind)
             todo += missing
         except PreflightError as reason:
-            notes += f"; {kind} is left out: {reason}"
+            notes += f"; {kind} is skipped: {reason}"
 
     def report(doing: str) -> None:
         tell(f"{folder.name}: crash {done}/{len(todo)} · {doing}{notes}")
@@ -107,16 +103,16 @@ def crash_missing(
                     keep_crash(folder, crash)
                     done += 1
     except KeyboardInterrupt:
-        kept_now = f"stopped: {done} of {len(todo)} crashes are kept"
-        raise Interrupted(f"{kept_now}; run the same again to go on from there") from None
+        kept_now = f"stopped: {done} of {len(todo)} crashes are saved"
+        raise Interrupted(f"{kept_now}; repeat the command to continue") from None
     report("done")
 
 
 def check(kind: Kind) -> None:
-    """See whether crashes of a kind can be made on this machine.
+    """Check that this machine can produce crashes of a kind.
 
     Raises:
-        PreflightError: they cannot; the message says why and what to do.
+        PreflightError: it cannot; the message has the reason and the remedy.
 
     """
     if kind == POWER_CUT:
@@ -125,16 +121,13 @@ def check(kind: Kind) -> None:
 
 
 def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Generator[Crash, None, None]:
-    """What each round left. Rounds of one level and kind that follow each other share a cluster.
-
-    Each begins with a recovered server and with everything on its disk.
-    """
+    """Yield the result of each round; consecutive rounds of one level and kind share a cluster."""
     run = templates.run
     ground: Path | None = None
     with run.journal.chapter() as chapter:
         for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
             if kind == POWER_CUT and ground is None:
-                templates.tell("making a disk that can be copied in one moment")
+                templates.tell("creating a disk that can be cloned")
                 ground = volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
             level = _as_crashed(plan.level(name), ground if kind == POWER_CUT else None)
             todo = list(group)
@@ -146,7 +139,7 @@ def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Gener
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
-    """A level's server with checksums, at the speed of its disks; its disk below ``ground`` where its power will be cut."""
+    """Return a level with checksums and without caps; for a power cut with its disk in ``ground``."""
     places = {
         name: place for name, place in level.part("storage").items() if name in ("data", "wal") and place
     }
@@ -162,22 +155,22 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
 
 
 def _on_one_stand(level: Level, todo: list[Round], seed: int, templates: Templates) -> Iterator[Crash]:
-    """Crash one level until all rounds are done, or it is damaged and needs a new stand."""
-    # a short name, as the path of a socket has to be
+    """Yield crashes of one cluster until ``todo`` is empty or the cluster is damaged."""
+    # short: a socket's path is limited
     folder = templates.run.folder / f"x{len(todo):02d}"
-    with contextlib.closing(build(level, WORKLOAD, folder, templates)) as stand, stand.under():
+    with contextlib.closing(build(level, WORKLOAD, folder, templates)) as stand, stand.apply_settings():
         while todo:
             this = todo.pop(0)
             templates.tell(f"“{this.level}”, {this.kind}")
             crash = _round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
             yield crash
             if crash.damage and this.kind != POWER_CUT:
-                return  # nobody knows what state it is in
+                return  # its state is unknown
 
 
 def _round(stand: Stand, this: Round, random: Random) -> Crash:
     power_cut, version, site = this.kind == POWER_CUT, stand.server.version(), stand.site
-    assert site is not None  # who is not ours is left out
+    assert site is not None  # left_out() excludes external servers
     stand.checkpoint()
     os.sync()
     after_s = random.uniform(*(_CUT_S if power_cut else _KILL_S))
@@ -192,7 +185,7 @@ def _round(stand: Stand, this: Round, random: Random) -> Crash:
         rows, recovery_s, damage = _restarted(cluster, this.number)
     by_client = enumerate(times_by_client)
     acknowledged = {(client, nth): at for client, times in by_client for nth, at in enumerate(times)}
-    # while a disk is copied commits go on: those promise nothing of the copy
+    # commits during the copy need not be in it
     promised = {row: at for row, at in acknowledged.items() if not power_cut or at <= moment}
     lost = None if rows is None else promised.keys() - rows
     oldest_s = max(0.0, moment - min(promised[row] for row in lost)) if lost else None
@@ -210,7 +203,7 @@ def _round(stand: Stand, this: Round, random: Random) -> Crash:
 
 
 def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | None, tuple[str, ...]]:
-    """Start a server again: the rows of the round, how long recovery took, and what is damaged."""
+    """Restart a server; return the round's rows, the recovery time, and the damage."""
     log, started = cluster.log_size(), time.monotonic()
     try:
         cluster.start(_RECOVERY_LIMIT_S)
@@ -221,14 +214,14 @@ def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | 
     return rows, recovery_s, damage
 
 
-# --- the two ways ----------------------------------------------------------------------------
+# --- the two kinds ----------------------------------------------------------------------------
 
 
 def _kill(site: Site, end_load: Callable[[], None]) -> float:
-    """Kill all processes of the server at once, while the load commits: that is told only as they die.
+    """Kill all server processes while the load commits; return the time.
 
     Raises:
-        ServerError: it is gone already, or a process does not die.
+        ServerError: the server was gone before, or a process does not end.
 
     """
     if not site.cluster.running:
@@ -237,7 +230,7 @@ def _kill(site: Site, end_load: Callable[[], None]) -> float:
     processes = [postmaster, *postmaster.children(recursive=True)]
     end_load()
     moment = time.monotonic()
-    for process in processes:  # the postmaster first: it would start the others again
+    for process in processes:  # the postmaster first: it restarts the others
         known(process.kill)
     for _ in ticks(_DEATH_S):
         if all(known(process.status) in (None, psutil.STATUS_ZOMBIE) for process in processes):
@@ -246,10 +239,10 @@ def _kill(site: Site, end_load: Callable[[], None]) -> float:
 
 
 def _copy_disk(site: Site) -> float:
-    """Copy the file behind the stand's disk in one moment.
+    """Clone the disk's backing file; return the time.
 
     Raises:
-        OSError: the file system below cannot share blocks.
+        OSError: the file system has no reflink.
 
     """
     _, image = _disk(site)
@@ -260,7 +253,7 @@ def _copy_disk(site: Site) -> float:
 
 @contextlib.contextmanager
 def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
-    """A cluster on the copy of the stand's disk, which goes at the end; then the stand's own server goes on.
+    """Provide a cluster on the copied disk, remove it on exit, and start the original again.
 
     Raises:
         TrialError: the copy cannot be mounted.
@@ -274,7 +267,7 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
             disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
             cluster.make_folders()
             cluster.place(disk / "data")
-            # after a power cut no process has the number that it holds; here others go on
+            # its process id may belong to another process here
             cluster.shell.remove(cluster.data / "postmaster.pid")
             cluster.configure(original.wanted)
             try:
@@ -289,7 +282,6 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
 
 
 def _disk(site: Site) -> tuple[volumes.Place, Path]:
-    """The one disk of a stand, and the file behind it."""
     disk = storage_of(site.level).data
     assert disk is not None
     (image,) = Path(str(disk.path)).glob(f"{OURS}*/image-*")

@@ -1,7 +1,4 @@
-"""What is lost and damaged: sessions that commit until the crash comes, and what the server holds of it afterwards.
-
-The sessions note what was acknowledged, and one keeps pages dirty; every sign of damage is told in the server's own words.
-"""
+"""Load and checks of a crash test: sessions that commit until the crash, and checks after recovery."""
 
 import contextlib
 import threading
@@ -21,13 +18,13 @@ from benchlib.server.server import reason_of
 
 WRITERS = 4
 PAGE_ROWS = 40_000
-"""Rows of the table whose pages are kept dirty; eight to a page of 8 kB."""
+"""Rows of the table with dirty pages; eight per 8 kB page."""
 
 WORKLOAD = Workload(
     name="crash",
     title="Acknowledged rows, and pages kept dirty",
     pgbench_tables=False,
-    scripts=(Script(sql="SELECT 1;"),),  # unused: the sessions are ours, since pgbench does not tell what was acknowledged
+    scripts=(Script(sql="SELECT 1;"),),  # unused: pgbench does not report each acknowledgement
     load_sql=f"""
 CREATE TABLE acknowledged (round integer, client integer, number integer, PRIMARY KEY (round, client, number));
 CREATE TABLE pages (id integer PRIMARY KEY, value integer NOT NULL, filler text NOT NULL) WITH (fillfactor = 50);
@@ -36,9 +33,9 @@ INSERT INTO pages SELECT id, 0, repeat('x', 400) FROM generate_series(1, {PAGE_R
     mib_per_scale=60,
 )  # fmt: skip
 
-# one statement, one transaction, one round trip; each adds a row and 1 to the values: after any crash both or neither
+# one transaction, one round trip: a row and +1 on a value, both or neither after a crash
 _COMMIT = "WITH counted AS (UPDATE pages SET value = value + 1 WHERE id = %s) INSERT INTO acknowledged VALUES (%s, %s, %s)"
-# rows that no writer updates, in every tenth page
+# rows without writers, in every tenth page
 _DIRTY = "UPDATE pages SET filler = filler WHERE id %% 2 = 1 AND (id / 8) %% 10 = %s"
 _FIRST_COMMITS_S = 30.0
 
@@ -47,14 +44,13 @@ _FIRST_COMMITS_S = 30.0
 def crash_load(
     cluster: Cluster, number: int, random: Random, *, checkpoints: bool
 ) -> Iterator[tuple[list[list[float]], Callable[[], None]]]:
-    """The load of a round, from when each writer has committed; ``checkpoints`` has one checkpoint follow the other.
+    """Run the load of a round; ``checkpoints`` repeats CHECKPOINT.
 
-    What is given has for each writer when its commits were acknowledged, that of row ``n`` of its rows at that place, in
-    seconds of :func:`time.monotonic`; and what is called when the crash comes: from then on a session that fails is no
-    surprise, and before it is a ServerError.
+    Yields the acknowledgement times per writer and row (:func:`time.monotonic`), and a function to call at
+    the crash.
 
     Raises:
-        ServerError: a session does not commit.
+        ServerError: a session does not commit, or fails before the crash.
 
     """
     acknowledged, over = [list[float]() for _ in range(WRITERS)], threading.Event()
@@ -105,16 +101,16 @@ SET enable_indexscan = off
 _BY_INDEX = "SET enable_seqscan = off; SET enable_indexscan = on"
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 't', 'm') ORDER BY 1"
 _MOST = 5
-"""Of the signs of damage; behind them the rest follows."""
+"""Maximum number of reported messages; the others follow from them."""
 
 Row = tuple[int, int]
-"""A writer and the number of its row."""
+"""Writer and row number."""
 
 
 def examine(cluster: Cluster, number: int) -> tuple[set[Row] | None, tuple[str, ...]]:
-    """The rows of a round, None where they cannot be read; and what is damaged, in the server's words.
+    """Return a round's rows (None if unreadable) and the server's messages of damage.
 
-    Every table of the load's database is read whole, ours by their indexes too, and the counts are compared. A read checks each page's header, and its checksum where the cluster has checksums.
+    Scans every table, which checks headers and checksums, and compares counts by scan and index.
     """
     rows: set[Row] | None = None
     damage: list[str] = []
@@ -155,4 +151,4 @@ def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -
         if first and second and first != second:
             damage.append(f"{what}: {first[0][0]:,} and {second[0][0]:,}")
     unread = any(sign.startswith("acknowledged: ") for sign in damage)
-    return None if unread else {(client, of) for client, of in rows}
+    return None if unread else {(client, number_of_row) for client, number_of_row in rows}
