@@ -96,7 +96,7 @@ def test_panels_show_the_columns_that_are_there(draw):
 def test_a_grid_is_a_matrix_in_which_what_is_shown_to_differ_is_bold():
     figure = plot.heat(GRID, DESIGN)
     bold = [text.get_text() for text in figure.axes[0].texts if text.get_fontweight() == "bold"]
-    assert sorted(bold) == ["+20.0 %", "+5.0 %"]
+    assert sorted(bold) == ["+20.0\xa0%", "+5.0\xa0%"]
     assert isinstance(plot.heat(GRID.iloc[:0], DESIGN), Figure)
 
 
