@@ -203,13 +203,16 @@ def page_data(
 
 def repeat_command(name: str, comparison: Mapping[str, Any]) -> str:
     """Return the command that gives a study's answers from its downloaded trials; ``comparison`` is what ``compare`` took."""
-    words: list[str] = ["benchlib", "analyze", f"{name}.trials.csv", "--baseline", comparison["baseline"]]
+    from benchlib.study.frames import guarded  # as the file has the levels
+
+    words: list[str] = ["benchlib", "analyze", f"{name}.trials.csv"]
+    words += ["--baseline", guarded(comparison["baseline"])]
     for control in comparison["controls"]:
-        words += ["--control", control]
+        words += ["--control", guarded(control)]
     for level, other in comparison["against"].items():
-        words += ["--against", f"{level}={other}"]
+        words += ["--against", f"{guarded(level)}={guarded(other)}"]
     for level in comparison["answers"]:
-        words += ["--answer", level]
+        words += ["--answer", guarded(level)]
     if comparison["metric"] != "tps":
         words += ["--metric", comparison["metric"]]
     words += ["--margin", f"{comparison['margin']:g}"]

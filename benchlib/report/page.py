@@ -165,7 +165,7 @@ def render_page(
 ) -> str:
     """Return the page of a study: the same text each time for the same input.
 
-    ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again.
+    ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again, where there is one.
     """
     prose = _Prose()
     cells = _cells(notebook["cells"], prose, titled=True)

@@ -292,7 +292,9 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
 
     root, folder = site.reports_root(), StudyFolder(name)
     fingerprint = site.study_fingerprint(folder, site.code_fingerprint())
-    study = OpenStudy(shown(folder))
+    experiment = shown(folder)
+    experiment.check_comparable()
+    study = OpenStudy(experiment)
     path, own = (notebook, True) if notebook else _showing(study.study.notebook)
     if executed is None:
         values = {**(study.study.parameters if own else {}), "study": name, "run": False}
@@ -306,7 +308,8 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
     downloads = write_downloads(root, study, executed)
     address = site.address_of(f"{name}.html")
-    repeat = repeat_command(name, study.comparison)
+    # a screening is no comparison of levels
+    repeat = "" if study.study.declared.screen else repeat_command(name, study.comparison)
     write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
     site.keep(data)
     return data

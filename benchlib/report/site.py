@@ -69,9 +69,11 @@ def judged(name: str, metric: str = "") -> PageData:
     from benchlib.study.experiment import shown
     from benchlib.study.frames import OpenStudy, as_data
 
-    study = OpenStudy(shown(StudyFolder(name)))
+    experiment = shown(StudyFolder(name))
+    study = OpenStudy(experiment)
     if not study.answers:
         raise StudyError("it measures the baseline alone, such as the capacity for a rate")
+    experiment.check_comparable()
     trials, measured = study.trials, metric or study.metric.name
     if study.study.declared.screen:
         effects = screen(trials, study.signs, metric=measured, margin=study.margin, alpha=study.alpha)

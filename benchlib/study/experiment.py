@@ -98,15 +98,24 @@ class Experiment:
             StudyError: too few trials are kept to compare anything.
 
         """
+        self.check_comparable()
+        if self.plan.looks:
+            return self._latest_look()[0]
+        parts, against = self.plan.strata(), self.plan.factor.against
+        return analyze_strata(self.by_level(), parts, against=against, alpha=self.alpha, **self._comparison())
+
+    def check_comparable(self) -> None:
+        """Check that there is something to compare.
+
+        Raises:
+            StudyError: no block has two good trials.
+
+        """
         good = self.trials[self.trials["error"].isna()]
         if good.groupby("block").size().lt(2).all():
             failed = self.trials["error"].dropna()
             why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
             raise StudyError(f"study '{self.folder.name}' has no block with two good trials: {why}")
-        if self.plan.looks:
-            return self._latest_look()[0]
-        parts, against = self.plan.strata(), self.plan.factor.against
-        return analyze_strata(self.by_level(), parts, against=against, alpha=self.alpha, **self._comparison())
 
     @property
     def alpha(self) -> float:

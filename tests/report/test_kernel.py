@@ -49,6 +49,7 @@ def test_the_working_folder_stands_in_for_no_module_and_its_own_can_be_imported(
     )
     assert run(tmp_path, source).strip() == "42"
     assert not (tmp_path / "pwned").exists()
+    assert not list(tmp_path.glob("*ipc*")), "its sockets lie in a folder of its own"
 
 
 def test_no_notebook_is_one_of_ours_where_no_folder_is_trusted(tmp_path: Path, monkeypatch) -> None:

@@ -37,7 +37,7 @@ def parsed(html):
 def test_the_answers_come_first_and_then_the_notebook_in_its_own_order(page):
     about = {ABOUT: {"caption": "How to read it.", "alt": "It rises.", "csv": "a,b"}}
     cells = [
-        prose("# Title\n\nFirst words."),
+        prose("# Title\n\nThe question, which the page has.\n\n## About\n\nFirst words."),
         code("x = 1", printed("second words\n"), tags=("parameters",)),
         prose("## Why\n\nThird words."),
         code("df", displayed(html="<table><tr><th>fourth</th></tr></table>", text="PLAIN TWIN")),
@@ -49,6 +49,7 @@ def test_the_answers_come_first_and_then_the_notebook_in_its_own_order(page):
     places = [text.index(words) for words in ("Tuned was faster", "Answers", "What limits them", "First words", "second words", "Third words", "fourth", "How to read it", "Repeat it")]  # fmt: skip
     assert places == sorted(places)
     assert "PLAIN TWIN" not in text
+    assert "which the page has" not in text
     assert "secret()" not in text, "what papermill adds is not shown"
     folded = parsed(html).select("details.code")
     assert [fold.find("summary").get_text() for fold in folded] == ["Parameters", "Code", "Code"]
@@ -85,7 +86,7 @@ HOSTILE_CELLS = [
         "x",
         displayed(
             svg=f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>",
-            metadata={ABOUT: {"title": EVIL, "caption": EVIL, "alt": EVIL, "csv": EVIL}},
+            metadata=ABOUT_FIGURE,
         ),
     ),
     code("x", displayed(png=f'" onerror=zapped(8) "{EVIL}')),

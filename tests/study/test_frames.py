@@ -1,0 +1,151 @@
+"""An open study is frames: each has its columns, of recorded studies and of one that has nothing of the kind."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from kept import ran
+
+from benchlib.plan.level import Level
+from benchlib.stats.effects import compare
+from benchlib.stats.limits import SENTENCES
+from benchlib.study.experiment import shown
+from benchlib.study.frames import OpenStudy, as_data, guarded
+
+COLUMNS = {
+    "trials": "trial block level tps error part doubt",
+    "seconds": "level block second tps",
+    "waits": "level block wait sessions",
+    "checkpoints": "level block start_s end_s kind",
+    "statements": "level block script statement latency_ms",
+    "figures": "level block data_to_memory",
+    "conditions": "condition level of wanted median held trials met",
+    "bottlenecks": "level bottleneck",
+    "plans": "level statement text plan outline trials same execution_ms planning_ms temp_blocks worst_estimate explain",
+    "parameters": "parameter",
+    "flushes": "level method flushes_per_s used",
+    "replicas": "level block replica second replay_lag_s replay_lag_bytes write_lag_bytes",
+    "hosts": "level server role host round_trip_ms busy_percent",
+    "crashes": "level kind number acknowledged lost oldest_lost_ms recovery_s damage",
+    "published": "level against",
+    "setup": "what value",
+    "provenance": "what value",
+    "alike": "what value",
+    "levels": "level",
+}
+RECORDED = {
+    "durability-recorded": "trials seconds waits checkpoints flushes crashes levels setup provenance",
+    "planner-recorded": "plans conditions parameters",
+    "replication-recorded": "replicas published hosts",
+    "combined-recorded": "design signs bottlenecks figures",
+}
+
+
+def frame_of(study, name):
+    value = getattr(study, name)
+    return value() if callable(value) else value
+
+
+@pytest.fixture
+def bare(folder_of, tmp_path):
+    """A study of which nothing was sampled."""
+    return OpenStudy(shown(ran(folder_of(), tmp_path)))
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_study_that_has_nothing_of_a_kind_gives_an_empty_frame_with_the_same_columns(name, bare):
+    frame = frame_of(bare, name)
+    assert {*COLUMNS[name].split()} <= {*frame.columns}
+    some = {"trials", "seconds", "figures", "bottlenecks", "hosts", "published", "setup", "provenance", "alike", "levels"}  # fmt: skip
+    assert (len(frame) == 0) or name in some
+
+
+@pytest.mark.parametrize(("study", "name"), [(study, name) for study, names in RECORDED.items() for name in names.split()])  # fmt: skip
+def test_what_a_recorded_study_has_is_there_with_its_columns(study, name, recorded):
+    frame = frame_of(OpenStudy(recorded(study)), name)
+    assert len(frame)
+    assert {*COLUMNS.get(name, "").split()} <= {*frame.columns}
+
+
+def test_levels_say_how_they_differ_and_alike_what_they_share(folder_of, tmp_path):
+    levels = {"tuned": Level(settings={"work_mem": "8MB"}, load={"clients": 8})}
+    study = OpenStudy(shown(ran(folder_of(levels=levels), tmp_path)))
+    table = study.levels.set_index("level")
+    assert table.index.to_list() == ["defaults", "control", "tuned"]
+    assert table.loc["tuned"].astype(str).str.contains("8MB").any()
+    assert not {*study.alike["what"]} & {*table.columns}
+    by = study.by_setting("clients")
+    assert by.empty, "two things differ"
+
+
+def test_a_grid_has_its_design_and_its_signs(recorded):
+    study = OpenStudy(recorded("combined-recorded"))
+    assert {*study.signs.to_numpy().ravel()} == {-1, 1}
+    assert study.signs.index.to_list() == study.design.index.to_list()
+    two = [name for name in study.design if study.design[name].nunique() == 2]
+    assert study.signs.columns.to_list() == two
+    assert study.signs.iloc[0].eq(-1).all()
+
+
+def test_trials_alone_give_the_study_s_own_effects_doubts_and_parts_included(recorded):
+    study = OpenStudy(recorded("replication-paced-recorded"))
+    effects = compare(study.trials, **study.comparison)
+    table = recorded("replication-paced-recorded").analysis.table.set_index("level")["verdict"]
+    assert "invalid" in set(effects["verdict"])
+    assert effects["verdict"].to_list() == table[effects["level"]].to_list()
+
+
+def test_limits_are_known_sentences_the_worst_first_and_each_answer_has_its_own(recorded):
+    study = OpenStudy(recorded("replication-paced-recorded"))
+    effects = compare(study.trials, **study.comparison)
+    limits = study.limits(effects)
+    assert limits.columns.to_list() == ["code", "level", "value", "text", "grave"]
+    assert len(limits) <= 7
+    assert {*limits["code"]} <= {*SENTENCES}
+    assert limits["code"].is_unique
+    assert limits["grave"].to_list() == sorted(limits["grave"], reverse=True)
+    answers = effects[effects["answer"].ne("")]
+    assert {*limits.attrs["by_level"]} == {*answers["level"]}
+    invalid = answers.loc[answers["verdict"] == "invalid", "level"]
+    assert all(limits.attrs["by_level"][level] for level in invalid)
+
+
+def test_the_same_limit_of_several_levels_is_said_once_with_two_of_their_names(folder_of, tmp_path):
+    levels = {f"l{n}": Level(settings={"fsync": "off"}) for n in range(4)}
+    tps = {"defaults": 1000.0, "control": 1001.0, **dict.fromkeys(levels, 1500.0)}
+    study = OpenStudy(shown(ran(folder_of(3, levels=levels), tmp_path, tps)))
+    limits = study.limits(compare(study.trials, **study.comparison)).set_index("code")
+    text = limits.loc["durability", "text"]
+    assert "“l0”, “l1”, …" in text
+    assert "shared_machine" in limits.index
+
+
+def test_what_has_not_begun_has_no_trials_and_misses_all(folder_of):
+    study = OpenStudy(shown(folder_of()))
+    assert study.trials.empty
+    assert study.missing == 6
+    assert "6 trials planned, 0 saved" in repr(study)
+    assert study.preflight().empty
+    assert study.run().empty
+
+
+@pytest.mark.parametrize(
+    ("cell", "safe"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@x", "'@x"),
+        ("+cmd", "'+cmd"),
+        ("-1.5", "-1.5"),
+        ("-1e-3", "-1e-3"),
+        ("a", "a"),
+        (7, 7),
+    ],
+)
+def test_no_cell_of_a_file_is_a_formula(cell, safe):
+    assert guarded(cell) == safe
+
+
+def test_a_frame_as_data_is_plain_json_with_null_for_what_is_missing():
+    frame = pd.DataFrame({"x": [1.5, np.nan], "word": ["a", None]})
+    frame.attrs = {"kind": "effects", "margin": 0.03}
+    rows = [{"x": 1.5, "word": "a"}, {"x": None, "word": None}]
+    assert as_data(frame) == {"kind": "effects", "rows": rows, "attrs": {"margin": 0.03}}
