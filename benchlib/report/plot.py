@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchlib.plan.metrics import METRICS, percent_words
+from benchlib.plan.metrics import METRICS
 from benchlib.report.display import described
+from benchlib.report.grids import CHANGES, ON_CELL, draw_grid
 from benchlib.report.style import BAND, INK, LIGHT, MUTED, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
@@ -31,12 +32,6 @@ _WIDE = 30
 """From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
-_CELL, _ROOM = 0.85, 8.4
-"""Inches: the least width of a grid's cell, and the width of all cells of a figure."""
-_CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
-"""From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
-_ON_CELL = "#101010"
-_MEAN = "geometric\nmean"
 _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
@@ -60,7 +55,8 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
                     raise _NoDataError
                 return draw(*args, **kwargs)
             except _NoDataError:
-                return _empty(kwargs.get("ax"))  # type: ignore[return-value]
+                ax = _empty(kwargs.get("ax"))
+                return ax.get_figure() if draw.__annotations__["return"] is Figure else ax  # type: ignore[return-value]
 
     return drawn
 
@@ -413,94 +409,10 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     the last one. A row or column of several comparisons ends in their geometric mean. Bold: shown to differ.
     """
     of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
-    compared = effects[of_grid].set_index("level")
     varied = [str(name) for name in design if design[name].nunique() > 1]
-    if len(varied) < 2 or compared.empty:
+    if len(varied) < 2 or not of_grid.any():
         raise _NoDataError
-    names = [*dict.fromkeys([*compared["against"], *compared.index])]
-    cells = design.loc[[name for name in design.index if name in names], varied].astype(str)
-    values = cells.to_dict("index")
-    changed = {
-        name for pair in compared["against"].items() for name in varied
-        if values[pair[0]][name] != values[pair[1]][name]
-    }  # fmt: skip
-    across = min(changed) if len(changed) == 1 else varied[-1]
-    down, *others = [name for name in varied if name != across]
-    percents = compared["percent_change"].where(compared["verdict"].ne("invalid"))
-    cells["log"] = pd.Series(np.log1p(percents.to_numpy(float) / 100), percents.index)
-    cells["verdict"] = compared["verdict"]
-    cells["text"] = percents.map(lambda change: percent_words(change)[0])
-    cells["text"] = cells["text"].mask(cells["verdict"].eq("invalid"), "invalid").fillna("reference")
-    # of one reference for all, that is a cell like the others: without a change
-    shared = compared["against"].nunique() == 1
-    cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
-    panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
-    wide = min(len(panels), max(int(_ROOM / (_CELL * (cells[across].nunique() + 1))), 1))
-    tall = -(-len(panels) // wide)
-    size = (WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
-    figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
-    biggest = max([0.01, *cells["log"].dropna().abs()])
-    better = 1 if effects.attrs.get("higher_is_better", True) else -1
-    for ax in axes.flat[len(panels) :]:
-        ax.set_visible(False)
-    for ax, (panel, of_panel) in zip(axes.flat, panels, strict=False):
-        logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
-        sns.heatmap(
-            better * logs, vmin=-biggest, vmax=biggest, cmap=_CHANGES, cbar=False, linewidths=2, ax=ax,
-        )  # fmt: skip
-        for (y, x), words in np.ndenumerate(text.to_numpy()):
-            filled = np.isfinite(logs.to_numpy()[y, x])
-            ax.text(
-                x + 0.5, y + 0.5, words, ha="center", va="center", color=_ON_CELL if filled else MUTED,
-                fontweight="bold" if sure.iat[y, x] else "normal",
-            )  # fmt: skip
-        ax.set(xlabel=across, ylabel=down if ax in axes[:, 0] else "")
-        named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
-        ax.set_title(", ".join(named), loc="left", fontweight="normal")
-        ax.tick_params(rotation=0)
-        ax.grid(visible=False)
-        if _MEAN in logs.index:
-            ax.axhline(len(logs) - 1, color=INK, linewidth=1)
-        if _MEAN in logs:
-            ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
-    title = f"Change of {effects.attrs.get('title', 'the metric')} in each cell of the grid"
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    columns = ["against", "percent_change", "ci_low", "ci_high", "verdict"]
-    described(
-        figure,
-        "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
-        "Intervals are in the table of effects, and in the CSV file."
-        + " In the means, the reference counts as no change."
-        * shared,
-        design[varied].join(compared[columns], how="inner").reset_index(),
-    )
-    return figure
-
-
-def _matrix(
-    cells: pd.DataFrame, down: str, across: str, rows: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return a panel of a grid as three matrices: logs of the ratios, their words, and whether a difference is shown.
-
-    A last row and column hold geometric means, where they are of several comparisons.
-    """
-    columns = [*dict.fromkeys(cells[across])]
-
-    def of(name: str) -> pd.DataFrame:
-        return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)
-
-    logs, text, means = of("log"), of("text").fillna(""), of("mean").astype(float)
-    sure = of("verdict").isin(["faster", "slower"])
-    if means.notna().sum(axis=1).gt(1).any():
-        logs[_MEAN] = means.mean(axis=1).where(means.notna().any(axis=1))
-    if means.notna().sum().gt(1).any():
-        logs.loc[_MEAN] = means.mean()
-        if _MEAN in logs:
-            logs.loc[_MEAN, _MEAN] = float(np.nanmean(means.to_numpy()))
-    changes = logs.apply(np.expm1).mul(100)
-    words = changes.map(lambda change: percent_words(change)[0] if np.isfinite(change) else "")
-    words.loc[text.index, text.columns] = text
-    return logs, words, sure.reindex(index=logs.index, columns=logs.columns, fill_value=False)
+    return draw_grid(effects[of_grid].set_index("level"), design[varied].astype(str))
 
 
 @styled
@@ -533,19 +445,21 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the replay lag of the replicas, a box a level, of all readings (one a second and replica), on a log axis."""
+    """Draw the replay lag of the replicas, a line a level, of all readings (one a second and replica), on a log axis."""
     rows = replicas.assign(ms=1000 * replicas["replay_lag_s"]).dropna(subset="ms")
     rows = _there(rows[rows["ms"] > 0])
     shown = _order(rows)
     ax = _axes(ax, len(shown))
-    sns.boxplot(
-        rows, x="ms", y="level", order=shown, whis=(5, 95), showfliers=False, width=0.5, color=BAND,
-        linecolor=LIGHT["blue"], log_scale=True, ax=ax,
-    )  # fmt: skip
+    parts = rows.groupby("level")["ms"].quantile(np.array([0.05, 0.25, 0.5, 0.75, 0.95])).unstack().loc[shown]
+    for low, high, width in ((0.05, 0.95, 1.4), (0.25, 0.75, 7)):
+        ax.hlines(shown, parts[low], parts[high], color=LIGHT["blue"], linewidth=width)
+    ax.plot(parts[0.5], shown, "o", color="white", markeredgecolor=INK)
+    ax.invert_yaxis()
+    ax.margins(y=0.5 / len(shown))
+    ax.set(xlabel="replay lag, ms", ylabel="", xscale="log")
     ax.xaxis.set_major_formatter(_COUNTS)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.grid(axis="x", visible=True)
-    ax.set(xlabel="replay lag, ms", ylabel="")
     table = rows.groupby("level", sort=False)["ms"].describe(percentiles=[0.05, 0.5, 0.95]).reset_index()
     caption = (
         "Line in the box: the median reading; box: the middle half; whiskers: 5 % to 95 % of the readings."
@@ -562,13 +476,12 @@ def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         matrix,
         annot=True,
         fmt="+.2f",
-        center=0,
         vmin=-1,
         vmax=1,
-        cmap="vlag_r",
+        cmap=CHANGES,
         cbar=False,
         linewidths=2,
-        annot_kws={"color": INK},
+        annot_kws={"color": ON_CELL},
         ax=ax,
     )
     plt.setp(ax.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")

@@ -328,9 +328,7 @@ class OpenStudy:
         kept = self._records(ReplicaReadings)
         rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
         first = ["level", "block", "synchronous_commit", "held", "count"]
-        return pd.DataFrame(
-            rows, columns=[*first, *sorted({*(name for row in rows for name in row)} - {*first})]
-        )
+        return pd.DataFrame(rows, columns=None if rows else first)
 
     def hosts(self) -> pd.DataFrame:
         """Hosts by role: ``level, server, role, host, round_trip_ms, busy_percent`` (medians)."""
@@ -409,14 +407,8 @@ class OpenStudy:
         concerns.sort(key=lambda concern: concern.order)
         by_level = {}
         for row in answers.to_dict("records"):
-            worst = next(
-                (
-                    c
-                    for c in concerns
-                    if c.level in (row["level"], row["against"]) or (c.grave and c.level is None)
-                ),
-                None,
-            )
+            sides = (row["level"], row["against"])
+            worst = next((c for c in concerns if c.level in sides or (c.grave and c.level is None)), None)
             by_level[row["level"]] = worst.text if worst else ""
         records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
         frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
@@ -445,13 +437,8 @@ class OpenStudy:
             if cost := self._cost(row["level"], row["against"]):
                 concerns.append(Concern("durability", "; ".join(cost), level=row["level"]))
             if row["verdict"] == "inconclusive" and np.isfinite(row["mde_percent"]):
-                concerns.append(
-                    Concern(
-                        "detectable",
-                        f"{row['mde_percent']:{'.2g' if row['mde_percent'] < 100 else ',.0f'}} %",
-                        level=row["level"],
-                    )
-                )
+                size = f"{row['mde_percent']:{'.2g' if row['mde_percent'] < 100 else ',.0f'}} %"
+                concerns.append(Concern("detectable", size, level=row["level"]))
         if caveat := self.study.declared.stated_caveat:
             concerns.append(Concern("caveat", caveat))
         strays = effects[

@@ -1,0 +1,110 @@
+"""A grid's changes as a matrix: a heat map with the change in each cell, and the geometric means of rows and columns."""
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from benchlib.plan.metrics import percent_words
+from benchlib.report.display import described
+from benchlib.report.style import INK, MUTED
+
+_WIDTH, _CELL, _ROOM = 9.6, 0.85, 8.4
+"""Inches: the width of a figure, the least width of a cell, and the width of all cells of a figure."""
+CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
+"""From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
+ON_CELL = "#101010"
+_MEAN = "geometric\nmean"
+
+
+def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
+    """Draw the changes of a grid as a matrix, or one for each value of further dimensions.
+
+    ``compared`` are the comparisons by level, ``design`` the values of each level in two dimensions or more.
+    """
+    varied = [*design]
+    names = [*dict.fromkeys([*compared["against"], *compared.index])]
+    cells = design.loc[[name for name in design.index if name in names]].copy()
+    values = cells.to_dict("index")
+    changed = {
+        name for pair in compared["against"].items() for name in varied
+        if values[pair[0]][name] != values[pair[1]][name]
+    }  # fmt: skip
+    across = min(changed) if len(changed) == 1 else varied[-1]
+    down, *others = [name for name in varied if name != across]
+    percents = compared["percent_change"].where(compared["verdict"].ne("invalid"))
+    cells["log"] = pd.Series(np.log1p(percents.to_numpy(float) / 100), percents.index)
+    cells["verdict"] = compared["verdict"]
+    cells["text"] = percents.map(lambda change: percent_words(change)[0])
+    cells["text"] = cells["text"].mask(cells["verdict"].eq("invalid"), "invalid").fillna("reference")
+    # of one reference for all, that is a cell like the others: without a change
+    shared = compared["against"].nunique() == 1
+    cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
+    panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
+    wide = min(len(panels), max(int(_ROOM / (_CELL * (cells[across].nunique() + 1))), 1))
+    tall = -(-len(panels) // wide)
+    size = (_WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
+    figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
+    biggest = max([0.01, *cells["log"].dropna().abs()])
+    better = 1 if compared.attrs.get("higher_is_better", True) else -1
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    for ax, (panel, of_panel) in zip(axes.flat, panels, strict=False):
+        logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
+        sns.heatmap(
+            better * logs, vmin=-biggest, vmax=biggest, cmap=CHANGES, cbar=False, linewidths=2, ax=ax,
+        )  # fmt: skip
+        for (y, x), words in np.ndenumerate(text.to_numpy()):
+            filled = np.isfinite(logs.to_numpy()[y, x])
+            ax.text(
+                x + 0.5, y + 0.5, words, ha="center", va="center", color=ON_CELL if filled else MUTED,
+                fontweight="bold" if sure.iat[y, x] else "normal",
+            )  # fmt: skip
+        ax.set(xlabel=across, ylabel=down if ax in axes[:, 0] else "")
+        named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
+        ax.set_title(", ".join(named), loc="left", fontweight="normal")
+        ax.tick_params(rotation=0)
+        ax.grid(visible=False)
+        if _MEAN in logs.index:
+            ax.axhline(len(logs) - 1, color=INK, linewidth=1)
+        if _MEAN in logs:
+            ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
+    title = f"Change of {compared.attrs.get('title', 'the metric')} in each cell of the grid"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    columns = ["against", "percent_change", "ci_low", "ci_high", "verdict"]
+    described(
+        figure,
+        "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
+        "Intervals are in the table of effects, and in the CSV file."
+        + " In the means, the reference counts as no change."
+        * shared,
+        design.join(compared[columns], how="inner").reset_index(),
+    )
+    return figure
+
+
+def _matrix(
+    cells: pd.DataFrame, down: str, across: str, rows: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return a panel of a grid as three matrices: logs of the ratios, their words, and whether a difference is shown.
+
+    A last row and column hold geometric means, where they are of several comparisons.
+    """
+    columns = [*dict.fromkeys(cells[across])]
+
+    def of(name: str) -> pd.DataFrame:
+        return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)
+
+    logs, text, means = of("log"), of("text").fillna(""), of("mean").astype(float)
+    sure = of("verdict").isin(["faster", "slower"])
+    if means.notna().sum(axis=1).gt(1).any():
+        logs[_MEAN] = means.mean(axis=1).where(means.notna().any(axis=1))
+    if means.notna().sum().gt(1).any():
+        logs.loc[_MEAN] = means.mean()
+        if _MEAN in logs:
+            logs.loc[_MEAN, _MEAN] = float(np.nanmean(means.to_numpy()))
+    changes = logs.apply(np.expm1).mul(100)
+    words = changes.map(lambda change: percent_words(change)[0] if np.isfinite(change) else "")
+    words.loc[text.index, text.columns] = text
+    return logs, words, sure.reindex(index=logs.index, columns=logs.columns, fill_value=False)
