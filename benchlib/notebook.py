@@ -16,7 +16,7 @@ from benchlib.plan.planning import study_name
 from benchlib.report import plot
 from benchlib.report.display import install
 from benchlib.report.execute import PROGRESS_VARIABLE
-from benchlib.report.model import PageData
+from benchlib.report.model import Answer, PageData
 from benchlib.report.site import saved_pages
 from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
@@ -59,13 +59,19 @@ def open_summary() -> list[PageData]:
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
-    """Return the answers of several studies as a frame: a row an answer, with its study's name and title."""
+    """Return the answers of several studies as a frame: a row an answer, with its study's name, title, panel and metric."""
     rows = [
-        {"study": page.name, "title": page.title, "metric": page.metric_title, **answer.model_dump()}
+        {
+            "study": page.name,
+            "title": page.title,
+            "panel": page.panel,
+            "metric": page.metric_title,
+            **answer.model_dump(),
+        }
         for page in pages
         for answer in page.answers
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["study", "title", "panel", "metric", *Answer.model_fields])
 
 
 def _parameters(caller: str) -> dict[str, Any]:

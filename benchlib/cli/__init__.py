@@ -1,6 +1,7 @@
 """The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input; of a gate 3 and 4."""
 
 import io
+import locale
 import os
 import signal
 import sys
@@ -416,6 +417,10 @@ def recover() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; errors are one line on stderr."""
+    if argv is None and locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
+        # what is read and written is UTF-8, whatever the terminal is
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     given = sys.argv[1:] if argv is None else argv
     debug = "--debug" in given
     arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
@@ -424,7 +429,7 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # what a terminal of another encoding lacks is spelled out
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends services and jobs of CI: as Ctrl-C
+    signal.signal(signal.SIGTERM, _stop_once)  # which ends services and jobs of CI: as Ctrl-C
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:
@@ -444,6 +449,12 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except Exception as reason:  # a fault of ours: still one line, and where to look
         _fail(f"unexpected {type(reason).__name__}: {reason} (--debug shows where)", 1, debug)
+
+
+def _stop_once(number: int, frame: Any) -> None:
+    """Stop as Ctrl-C does; what else comes meanwhile is not heard."""
+    signal.signal(number, signal.SIG_IGN)
+    signal.default_int_handler(number, frame)
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

@@ -10,7 +10,13 @@ from benchlib.errors import InputError
 from benchlib.host import files
 
 _LAYOUT = Path(__file__).parent / "layout"
-_FOLDERS = {"notebooks": "*.ipynb", "workloads": "", "data/published": "*.csv", "reports": ""}
+_FOLDERS = {
+    "notebooks": "*.ipynb",
+    "studies": "*.yaml",
+    "workloads": "",
+    "data/published": "*.csv",
+    "reports": "",
+}
 """The folders, and the files of the library that go into each."""
 _SUMS = ".laid-out"
 """The checksums of the written files, as ``sha256sum`` prints them; a file with another checksum was edited."""
@@ -19,7 +25,7 @@ _SUMS = ".laid-out"
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def init(folder: Path) -> None:
-    """Lay out FOLDER to work in: notebooks/, workloads/, data/ and reports/.
+    """Lay out FOLDER to work in: notebooks/, studies/, workloads/, data/ and reports/.
 
     Where an earlier version has laid it out notebooks are replaced, but for those that you have
     changed: they are named and stay as they are.

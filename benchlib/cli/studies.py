@@ -4,6 +4,7 @@ import contextlib
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -137,6 +138,13 @@ def _follow(study: str) -> None:
         echo(" ".join(line.splitlines()))
 
 
+def _trends() -> Any:
+    """Import what draws from another folder: matplotlib reads settings from the working one, which may be anybody's."""
+    with contextlib.chdir(Path(__file__).parent):
+        from benchlib.report import trends
+    return trends
+
+
 # --- what they say --------------------------------------------------------------------
 
 
@@ -188,9 +196,7 @@ def compare(studies: tuple[str, ...]) -> None:
     Example:
       benchlib compare configuration-recorded configuration-quick
     """
-    from benchlib.report.trends import compare
-
-    words, page = compare(studies)
+    words, page = _trends().compare(studies)
     echo(words.to_string(index=False))
     echo(f"page: {page}")
 
@@ -205,8 +211,7 @@ def history(notebook: str, metric: str) -> None:
     Example:
       benchlib history configuration --metric latency_p99_ms
     """
-    from benchlib.report.trends import history
-
+    history = _trends().history
     words, remarks, page = history(notebook, metric)
     echo("\n".join([words.to_string(index=False), *remarks, f"page: {page}"]))
 

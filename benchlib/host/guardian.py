@@ -156,6 +156,10 @@ def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -
 
 
 def _make_root(scratch: Path) -> None:
+    if "," in str(scratch):  # which parts hosts for libpq, and folders of sockets for a server
+        raise PreflightError(
+            f"the scratch folder {scratch} has a comma: name another one in {SCRATCH_VARIABLE}"
+        )
     try:
         check_folder(existing(scratch.parent))  # before anything is made or changed there
         files.make(scratch, mode=0o711)

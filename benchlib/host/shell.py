@@ -29,6 +29,9 @@ USER_VARIABLE = "BENCHLIB_USER"
 _OPEN_FILES = 256
 """What a notebook, a sampler and the servers of many levels keep open in one process, and as much again."""
 
+_STANDSTILL_S = 3.0
+"""For how long a process may be stopped by a signal."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -166,7 +169,7 @@ class Shell:
         called a few times a second meanwhile and must not block.
 
         Raises:
-            TrialError: it could not be started, or it ran longer than ``timeout_s``.
+            TrialError: it could not be started, ran longer than ``timeout_s``, or was stopped (SIGSTOP) and not continued.
 
         """
         with contextlib.ExitStack() as stack:
@@ -179,6 +182,7 @@ class Shell:
         # the kernel adds a child's CPU time to its parent's total (of those that have ended, the third and the
         # fourth) when the child is reaped, so the total is read before and after: nothing else of ours ends meanwhile
         before, started = sum(os.times()[2:4]), time.monotonic()
+        ran_at, name = started, Path(str(argv[0])).name
         try:
             while (left_s := started + timeout_s - time.monotonic()) > 0:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -186,8 +190,11 @@ class Shell:
                     break
                 if watch:
                     watch()
+                if known(lambda: psutil.Process(process.pid).status()) != psutil.STATUS_STOPPED:
+                    ran_at = time.monotonic()
+                elif time.monotonic() > ran_at + _STANDSTILL_S:
+                    raise TrialError(f"{name} stood still, stopped by a signal, and was ended")
             else:
-                name = Path(str(argv[0])).name
                 raise TrialError(f"{name} did not end within {timeout_s:g} s and was stopped")
         except BaseException:
             stop(process)

@@ -64,7 +64,7 @@ class Cache(Lever):
 def _restart(server: Cluster, *, cold: bool) -> dict[str, str]:
     """Restart a server with the data's files out of memory, or all of them in it and in shared_buffers."""
     server.stop()
-    data = server.data.resolve()
+    data = server.placed
     if cold:
         page_cache.evict(data)
         if (share := page_cache.resident_share(data)) > _LEFT:

@@ -179,7 +179,7 @@ def replica_beside(site: Site, number: int, source: Source) -> Replica:
         storage = asked.storages[number - 1]
         replica.places = storage.provide(name, site)
         replica.before_start = partial(storage.cap, replica, replica.places, name, site)
-    elif (disk := beside.data.resolve().parent) != beside.folder.resolve():
+    elif (disk := beside.placed.parent) != beside.folder:
         # the primary's data lies elsewhere: so do the replica's, since one disk is compared
         replica.places = {"data": beside.shell.make_directory(disk / replica.folder.name)}
     return replica

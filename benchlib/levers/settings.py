@@ -61,11 +61,7 @@ def _by_name(value: object) -> object:
 
 
 _LIBRARIES = (
-    "lib",
-    "lib/postgresql",
-    "lib64",
-    "lib64/pgsql",
-    "lib64/postgresql",
+    *("lib", "lib/postgresql", "lib64", "lib64/pgsql", "lib64/postgresql"),
     "lib/x86_64-linux-gnu/postgresql",
 )
 """Where servers have the libraries that they load, beside their folder of programs."""
@@ -94,21 +90,20 @@ class Settings(Lever):
         """Files of another cluster, as a postgresql.conf of it may name them: our server would start on its data."""
         if level.target:
             return None
-        reasons = list[str]()
-        if named := sorted(_OF_A_CLUSTER & level.settings.keys()):
-            reasons.append(
-                f"where a server of our own has its files is not a level's to say: leave out {', '.join(named)}"
+        settings = level.settings
+        waits = not level.replication and str(settings.get("synchronous_standby_names", "")).strip()
+        refused = {
+            "where a server of our own has its files is not a level's to say": _OF_A_CLUSTER & settings.keys(),
+            "benchlib decides how its own server is reached and where it logs": _REACHED_BY & settings.keys(),
+            "synchronous_standby_names without standbys would have every commit wait for ever ('replication' has some)":
+                {"synchronous_standby_names"} if waits else set[str](),
+        }  # fmt: skip
+        return (
+            "; ".join(
+                f"{why}: leave out {', '.join(sorted(names))}" for why, names in refused.items() if names
             )
-        if named := sorted(_REACHED_BY & level.settings.keys()):
-            reasons.append(
-                f"benchlib decides how its own server is reached and where it logs: leave out {', '.join(named)}"
-            )
-        if not level.replication and str(level.settings.get("synchronous_standby_names", "")).strip():
-            reasons.append(
-                "synchronous_standby_names without standbys would have every commit wait for ever: leave it out, "
-                "or ask for them with 'replication'"
-            )
-        return "; ".join(reasons) or None
+            or None
+        )
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """See whether its libraries are installed, and the huge pages that it insists on are there."""

@@ -81,7 +81,7 @@ class Storage(control_groups.Caps):
 
         """
         if self.memory:
-            for folder in places.values() if "data" in places else (server.data, *places.values()):
+            for folder in places.values() if "data" in places else (server.placed, *places.values()):
                 evict(folder)
         devices, ours = _devices(places, site.scratch), self.on_our_devices
         group = control_groups.make(self, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)

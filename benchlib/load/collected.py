@@ -18,25 +18,13 @@ from benchlib.load.parse import parse_runs
 from benchlib.stats.descriptive import unseen_drift
 
 COLUMNS = (
-    "block",
-    "level",
-    "tps",
-    "latency_average_ms",
-    "clients",
-    "scale",
-    "complete",
-    "error",
-    "file",
-    "order",
+    *("block", "level", "tps", "latency_average_ms", "clients", "scale", "complete", "error"),
+    *("file", "order"),
 )
-_CONDITIONS = {
-    "clients": "clients",
-    "scale": "scale",
-    "script": "script",
-    "query_mode": "protocol",
-    "limited": "rate",
-    "server_version": "server",
-}
+_CONDITIONS = {key: key for key in ("clients", "scale", "script", "rate")} | {
+    "query_mode": "protocol", "server_version": "server",
+}  # fmt: skip
+"""What tells levels apart, as runs and as names have it."""
 _BLOCK = re.compile(
     r"(?i)(?:^|[^a-z0-9])(?:run|trial|round|rep|repeat|iteration|iter|block|test|try|take|pass|r|n|#)[ _.=-]*(\d+)(?![\d.])"
 )
@@ -157,7 +145,7 @@ def _runs(text: str) -> list[dict[str, Any]]:
     for run in results:
         run["clients"] = run.get("clients") or run["threads"]  # as sysbench calls them
         run["script"] = PurePath(run.get("transaction_type") or "").name or None
-        run["limited"] = "limited" if run.get("rate_lag_average_ms") is not None else None
+        run["rate"] = "limited" if run.get("rate_lag_average_ms") is not None else None
     return results
 
 
@@ -260,7 +248,7 @@ def _notes(
         "worst_drift": not in_order and known,
         "no_drift": (in_a_row or not in_order) and not known,
         "by_time": by_time,
-        "rate": any(run["limited"] for run in runs),
+        "rate": any(run["rate"] for run in runs),
         "no_control": True,
         "few": min(levels.values()) < 3,
     }

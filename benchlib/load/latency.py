@@ -179,16 +179,11 @@ def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
     rows = [group.num_rows for group in groups]
     # a footer may say anything: what the columns' own pages hold is what is unpacked
-    values = [group.column(at).num_values for group in groups for at in range(group.num_columns)]
-    if (
-        not isinstance(note, dict)
-        or max([about.num_rows, sum(rows), *values]) > most
-        or sum(rows) != about.num_rows
-    ):
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    counted = max([about.num_rows, sum(rows), *(column.num_values for column in columns)])
+    if not isinstance(note, dict) or counted > most or sum(rows) != about.num_rows:
         raise ValueError("it is no log of ours")
-    unpacked = sum(
-        group.column(at).total_uncompressed_size for group in groups for at in range(group.num_columns)
-    )
+    unpacked = sum(column.total_uncompressed_size for column in columns)
     if unpacked > max(_FEW_BYTES, _MOST_BYTES * path.stat().st_size):
         raise ValueError("it unpacks to more than a log of ours")
     return note

@@ -114,6 +114,7 @@ class _Papermill(threading.Thread):
         job = self
 
         own = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
+        sockets = str(self.pipe.with_name("kernel"))  # in a private folder, of this kernel alone
 
         class Manager(AsyncKernelManager):
             """A kernel that is reached by sockets in a folder, not by ports, and imports nothing of the working folder first."""
@@ -123,6 +124,9 @@ class _Papermill(threading.Thread):
             def __init__(self, *args: Any, **options: Any) -> None:
                 super().__init__(*args, **options)
                 job.manager = self
+
+            def _ip_default(self) -> str:
+                return sockets
 
             async def start_kernel(self, **how: Any) -> None:  # type: ignore[override]
                 await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **own}})

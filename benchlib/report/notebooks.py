@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from benchlib.errors import InputError
+from benchlib.errors import InputError, StudyError, os_errors_as
 from benchlib.host import files
 
 Node = Any
@@ -27,11 +27,25 @@ def read_notebook(path: Path) -> Node:
         raise InputError(f"{path.name} is not a notebook: {str(reason).splitlines()[0]}") from None
 
 
+def write_file(path: Path, text: str) -> None:
+    """Write a file of the site, and its folder if it is missing.
+
+    Raises:
+        StudyError: the disk refused.
+        PreflightError: the folder is not trusted.
+
+    """
+    advice = "free some space, make it writable, or name another folder"
+    with os_errors_as(StudyError, f"cannot write {path}: {advice}"):
+        files.make(path.parent)
+        files.write(path, text)
+
+
 def write_notebook(notebook: Node, path: Path) -> None:
-    """Write a notebook."""
+    """Write a notebook; errors are those of :func:`write_file`."""
     import nbformat
 
-    files.write(path, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
+    write_file(path, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
 
 
 def tags(cell: Node) -> set[str]:

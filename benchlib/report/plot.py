@@ -16,6 +16,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchlib.plan.metrics import METRICS, percent_words
@@ -30,12 +31,12 @@ _WIDE = 30
 """From this ratio of the largest to the smallest trial on, the axis of trials is logarithmic."""
 _MOST = 8
 """So many levels, or waits, a chart tells apart."""
-_ABREAST = 3
-"""So many panels stand side by side."""
+_CELL, _ROOM = 0.85, 8.4
+"""Inches: the least width of a grid's cell, and the width of all cells of a figure."""
 _CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
 """From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
 _ON_CELL = "#101010"
-_MEAN = "geometric mean"
+_MEAN = "geometric\nmean"
 _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
 _STYLE = Path(__file__).parent / "template" / "charts.mplstyle"
@@ -201,14 +202,14 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     ax.set_xlabel(f"change of {title}")
     columns = [
         name
-        for name in ("level", "against", "percent_change", "ci_low", "ci_high", "verdict")
+        for name in dict.fromkeys(
+            (label, "level", "against", "percent_change", "ci_low", "ci_high", "verdict")
+        )
         if name in rows
     ]
-    return _done(
-        ax, f"Change of {title} by level",
-        f"Lines: simultaneous {100 * (1 - attrs.get('alpha', 0.05)):.4g} % intervals; thick: the interval that shows equivalence. "
-        f"Shaded: the margin of ±{margin:g} %.", rows[columns],
-    )  # fmt: skip
+    lines = f"Lines: simultaneous {100 * (1 - attrs.get('alpha', 0.05)):.4g} % intervals; thick: the interval that shows equivalence."
+    caption = f"{lines} Shaded: the margin of ±{margin:g} %." if margin else "Lines: 95 % intervals."
+    return _done(ax, f"Change of {title} by level", caption, rows[columns])
 
 
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
@@ -286,9 +287,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = seconds[seconds["level"].isin(shown)]
     blocks = rows.groupby(["level", "second"])["block"].transform("nunique")
-    rows = rows[
-        blocks == rows.groupby("level")["block"].transform("nunique")
-    ]  # the last second may be a part
+    # the last second may be a part of one
+    rows = rows[blocks == rows.groupby("level")["block"].transform("nunique")]
     figure, axes = plt.subplots(
         max(-(-len(there) // 2), 1),
         2,
@@ -315,8 +315,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
         ax.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
         ax.yaxis.set_major_formatter(_COUNTS)
         ax.set_title(label, loc="left", fontweight="normal")
-    lines = axes.flat[0].get_lines()[: len(shown)]
-    figure.legend(lines, shown[: len(lines)], loc="outside lower left", ncols=4, frameon=False)
+    lines = [Line2D([], [], color=colour) for colour in _colours(shown).values()]
+    figure.legend(lines, shown, loc="outside lower left", ncols=4, frameon=False)
     means = rows.groupby("level", sort=False)[[*there]].mean(numeric_only=True).reset_index()
     figure.suptitle("Host and devices over time", x=0.01, ha="left", fontweight="bold")
     described(figure, "Medians over blocks.", means)
@@ -330,7 +330,9 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     means = means.reindex(_order(waits))
     seen = means.loc[:, means.div(means.sum(axis=1), axis=0).max() >= _SEEN]
     top = seen.mean().sort_values(ascending=False, kind="stable").index[:_MOST]
-    shown = means[top].assign(**{"all others": means.drop(columns=top).sum(axis=1)})
+    others = means.drop(columns=top).sum(axis=1)
+    rest = {"all others": others} if (others / means.sum(axis=1)).max() >= _SEEN else {}
+    shown = means[top].assign(**rest)
     ax = _axes(ax, len(shown) + 1)
     palette = [*sns.color_palette([LIGHT[name] for name in SERIES]), *sns.color_palette("Greys_r", _MOST)][
         : len(shown.columns)
@@ -433,7 +435,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     shared = compared["against"].nunique() == 1
     cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
     panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
-    wide = min(len(panels), _ABREAST)
+    wide = min(len(panels), max(int(_ROOM / (_CELL * (cells[across].nunique() + 1))), 1))
     tall = -(-len(panels) // wide)
     size = (WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
     figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
@@ -467,7 +469,9 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     described(
         figure,
         "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
-        "Intervals are in the table of effects, and in the CSV file.",
+        "Intervals are in the table of effects, and in the CSV file."
+        + " In the means, the reference counts as no change."
+        * shared,
         design[varied].join(compared[columns], how="inner").reset_index(),
     )
     return figure

@@ -25,7 +25,7 @@ from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished, without
 from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
-from benchlib.report.notebooks import Node, write_notebook
+from benchlib.report.notebooks import Node, write_file, write_notebook
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 if TYPE_CHECKING:
@@ -229,13 +229,12 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[
     ).hexdigest()
     if pages and made.is_file() and mark in made.read_text():
         return made
-    files.make(root)
     notebook = _executed(path, _known(path, {"run": False, **given}), root / f"{path.stem}.ipynb")
     write_notebook(notebook, root / f"{path.stem}.ipynb")
     text = render_notebook(
         path.stem.replace("_", " ").capitalize(), notebook, address=site.address_of(made.name)
     )
-    files.write(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
+    write_file(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
     return made
 
 
@@ -245,7 +244,6 @@ def _executed(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen
         return execute(path, given, listen)
     except NotebookError as reason:
         if reason.notebook is not None:
-            files.make(failed.parent)
             write_notebook(reason.notebook, failed)
         raise StudyError(f"{reason} (see {failed})") from None
 
@@ -308,12 +306,11 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     else:  # a notebook that compares nothing
         data = site.judged(name)
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
-    files.make(root)
     downloads = write_downloads(root, study, executed)
     address = site.address_of(f"{name}.html")
     # a screening is no comparison of levels
     repeat = "" if study.study.declared.screen else repeat_command(name, study.comparison)
-    files.write(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
+    write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
     site.keep(data)
     return data
 
@@ -332,10 +329,10 @@ def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
     replaced |= {path: Path(path).name for path in paths if "/" in path}
     dumped = without(study.study.model_dump(mode="json"), replaced)
     trials = study.trials.map(lambda cell: guarded(without(cell, replaced)))
-    files.write(root / f"{name}.trials.csv", trials.to_csv(index=False))
-    files.write(root / f"{name}.study.json", json.dumps(dumped, indent=2, ensure_ascii=False) + "\n")
+    write_file(root / f"{name}.trials.csv", trials.to_csv(index=False))
+    write_file(root / f"{name}.study.json", json.dumps(dumped, indent=2, ensure_ascii=False) + "\n")
     notebook["metadata"].pop("papermill", None)
-    files.write(
+    write_file(
         root / f"{name}.ipynb",
         json.dumps(without(notebook, replaced), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
     )

@@ -13,11 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 import benchlib
-from benchlib.errors import InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import Answer, PageData, ordered, page_data
+from benchlib.report.notebooks import write_file
 from benchlib.study.store import StudyFolder, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
@@ -104,14 +105,15 @@ def data_of(name: str) -> PageData:
     if data := saved_page(name, fingerprint):
         return data
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
-    with contextlib.suppress(OSError, InputError):  # where there are no pages, or not ours to write
-        keep(data)
+    if reports_root().is_dir():
+        with contextlib.suppress(BenchlibError):  # where they are not ours to write
+            keep(data)
     return data
 
 
 def keep(data: PageData) -> None:
     """Write a page's data beside the pages."""
-    files.write(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
+    write_file(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
 
 
 def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) -> list[PageData]:
@@ -154,7 +156,6 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     from benchlib.report.bars import Axis
     from benchlib.report.page import render, render_prose
 
-    files.make(root)
     there = {path.stem for path in root.glob("*.html")}
     with_page = [page for page in pages if page.name in there and page.answers]
     by_factor = dict[str, list[PageData]]()
@@ -187,7 +188,7 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
         ),
     }  # fmt: skip
     for name, text in parts.items():
-        files.write(root / name, text)
+        write_file(root / name, text)
     return root / "index.html"
 
 

@@ -9,12 +9,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchlib.errors import BenchlibError, InputError
-from benchlib.host import files
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.metrics import percent_words
 from benchlib.report import plot, site
 from benchlib.report.display import figure_output
 from benchlib.report.model import PageData
+from benchlib.report.notebooks import write_file
 from benchlib.report.page import cleaned, output_part, render
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.frames import guarded
@@ -152,10 +152,9 @@ def _asked(plan: Any) -> tuple[object, ...]:
 def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -> Path:
     """Write a page of figures and tables and, beside it, the numbers."""
     root = site.writable_root()
-    files.make(root)
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    files.write(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
+    write_file(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
     cells = list[dict[str, Any]]()
     for number, part in enumerate(parts, 1):
         if isinstance(part, pd.DataFrame):
@@ -176,7 +175,7 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
         site.write_site(root, *site.pages_and_others())
     address = site.address_of(page.name)
     base = "".join(address.rpartition("/")[:2])
-    files.write(
+    write_file(
         page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address, base=base)
     )
     return page

@@ -79,6 +79,7 @@ class Cluster(Server):
         self.installation = installation
         self.folder = folder
         self.data = folder / "data"
+        self.placed, self.placed_wal = self.data, self.data / "pg_wal"
         self.sockets = folder / "s"
         self.log = folder / "server.log"
         self.door: Door | None = None
@@ -160,13 +161,22 @@ class Cluster(Server):
         copy = Cluster(self.shell, self.installation, folder)
         copy.make_folders()
         if data:
-            self.shell.link(copy.data, data / "data")
-        copy_tree(self.shell, self.data, data / "data" if data else copy.data)
+            copy.place(data / "data")
+        copy_tree(self.shell, self.data, copy.placed)
         if wal:
             copy_tree(self.shell, self.data / "pg_wal", wal / "pg_wal")
             self.shell.remove(copy.data / "pg_wal")
             self.shell.link(copy.data / "pg_wal", wal / "pg_wal")
+            copy.placed_wal = wal / "pg_wal"
         return copy
+
+    def place(self, data: Path) -> None:
+        """Have the data elsewhere: a link leads there.
+
+        Where that is, is remembered and never read from the link again, which the servers' user may exchange.
+        """
+        self.shell.link(self.data, data)
+        self.placed, self.placed_wal = data, data / "pg_wal"
 
     def configure(self, settings: Mapping[str, SettingValue]) -> None:
         """Write the settings into the cluster's own file; they hold from the next start on."""
@@ -228,8 +238,12 @@ class Cluster(Server):
 
     def log_size(self) -> int:
         """The length of the server's log in bytes."""
-        with contextlib.suppress(FileNotFoundError):
-            return self.log.lstat().st_size
+        with contextlib.suppress(OSError, PreflightError):
+            descriptor = files.opened(self.log, owner=self.shell.uid)
+            try:
+                return os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
         return 0
 
 

@@ -26,7 +26,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
         ServerError: the copy failed; nothing of it is left.
 
     """
-    if os.path.lexists(target):
+    if shell.run(["test", "-e", target, "-o", "-L", target]).returncode == 0:
         raise ServerError(f"{target} is there already: a data set is copied to a new folder")
     try:
         done = shell.run([*_COPY, source, target], timeout_s=3600)

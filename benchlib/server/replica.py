@@ -96,7 +96,7 @@ class Replica(Cluster):
         """
         self.make_folders()
         if "data" in self.places:
-            self.shell.link(self.data, self.shell.make_directory(self.places["data"] / "data"))
+            self.place(self.shell.make_directory(self.places["data"] / "data"))
         self.shell.run(
             [
                 self._basebackup, "--pgdata", self.data, "--wal-method=stream", f"--slot={self.name}", "--checkpoint=fast",

@@ -72,7 +72,8 @@ def additivity(
     wanted = [base, *single.values(), whole]
     measured = set(trials.dropna(subset=[metric])["level"])
     if len(single) < 2 or any(len(names) != 1 or names[0] not in measured for names in wanted):
-        return pd.DataFrame(columns=["what", "percent", "ci_low", "ci_high", "p_value"])
+        numbers = dict.fromkeys(("percent", "ci_low", "ci_high", "p_value"), float)
+        return pd.DataFrame(columns=["what", *numbers]).astype(numbers)
     data = read_trials(trials, base[0], controls, metric)
     place = dict(zip(data.values, np.eye(data.values.shape[1]), strict=True))
     start = np.mean([place[name] for name in (base[0], *controls)], axis=0)

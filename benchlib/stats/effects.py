@@ -133,8 +133,8 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
     rows = table[table.index.isin([*analysis.against])]
     against = pd.Series(dict(analysis.against)).reindex(rows.index)
     errors = analysis.errors.set_index("level").reindex(rows.index)
-    arms = table.loc[[analysis.baseline, *analysis.controls]]
-    pooled = np.average(arms["mean"], weights=arms["n"]) if arms["n"].all() else np.nan
+    arms = table[table.index.isin([analysis.baseline, *analysis.controls]) & table["n"].gt(0)]
+    pooled = np.average(arms["mean"], weights=arms["n"]) if len(arms) else np.nan
     # all but the controls are compared with the baseline and its controls together
     together = against.eq(analysis.baseline) & ~against.index.isin(analysis.controls)
     equal = {name: 100 * np.expm1(errors[name]) for name in ("equal_low", "equal_high")}
@@ -194,6 +194,7 @@ def screen(
 
     """
     of = described(metric)
+    trials = trials[trials["level"].isin(signs.index)]  # without the controls
     rows = main_effects(trials, signs, metric=metric, order=1, alpha=alpha)
     up, down = of.directions
     good = trials.dropna(subset=[metric]).set_index("level")[metric].astype(float)

@@ -15,11 +15,11 @@ _THOUSANDS = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")
 _SPACED = re.compile(r"-?[1-9]\d{0,2}([ \u00a0\u202f]\d{3})+([.,]\d+)?")
 _SEPARATOR = re.compile(r"(?i)sep=[,;\t|]?")
 _AVERAGE = (
-    r"average|averages|avg|mean|means|median|stddev|stdev|std|std ?dev|geomean|gmean|mittelwert|mittel|durchschnitt|moyenne|"
+    r"average|averages|avg|ø|⌀|med|x̄|gesamtmittel|overall|summary|média|gemiddelde|średnia|ortalama|медиана|평균|중앙값|mean|means|median|stddev|stdev|std|std ?dev|geomean|gmean|mittelwert|mittel|durchschnitt|moyenne|"
     r"médiane|media|mediana|promedio|среднее|в среднем|среднее значение|медиана|平均|平均値|平均值"
 )
 _TOTAL = (
-    r"total|totals|sum|summe|sd|cv|variance|var|min|minimum|max|maximum|best|worst|count|percentile|p\d\d+|gesamt|итого|всего|сумма|"
+    r"total|totals|sum|summe|σ|sd|std\. ?dev|cv|cv ?%|range|variance|var|min|minimum|max|maximum|best|worst|count|percentile|p\d\d+|gesamt|итого|всего|сумма|"
     r"合計|合计"
 )
 _AVERAGES, _SUMMARIES = (
@@ -29,6 +29,8 @@ _AVERAGES, _SUMMARIES = (
     for words in (_AVERAGE, f"{_AVERAGE}|{_TOTAL}")
 )
 """What a table calls its own rows of averages, and of spreads and totals."""
+_ROUNDED = 1e-4
+"""How far an average may be from what it is of: somebody has rounded it."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -38,13 +40,28 @@ def _refuse_summaries(frame: pd.DataFrame, name: str) -> None:
     # a level may well be called best, or max
     for column, known in (("block", _SUMMARIES), ("level", _AVERAGES)):
         if column in frame and isinstance(frame[column], pd.Series):
-            cells = frame[column].dropna().str.casefold().str.strip(" .:()*_")
+            # of 'Average (5 runs):' the word
+            cells = frame[column].dropna().str.casefold().str.replace(r"(?<=\S)\s*\(.*\)", "", regex=True)
+            cells = cells.str.strip(" .:()*_")
             rows += [*frame[column].dropna()[cells.str.fullmatch(known)]]
     if rows:
         listed = ", ".join(f"'{row}'" for row in dict.fromkeys(rows))
         raise InputError(
             f"{name}: {len(rows)} row{'s' * (len(rows) > 1)} {listed}: a summary is no trial; leave such rows out"
         )
+
+
+def _sum_up(odd: pd.DataFrame, others: pd.DataFrame, metric: str) -> bool:
+    """Whether rows, whatever they are called, are each the mean or the median of their level's other rows."""
+    if not all(isinstance(odd.get(column), pd.Series) for column in ("level", metric)):
+        return False
+    figures = pd.to_numeric(others[metric], errors="coerce").groupby(others["level"])
+    value = pd.to_numeric(odd[metric], errors="coerce")
+    near = [
+        (value - odd["level"].map(each)).abs() <= _ROUNDED * value.abs()
+        for each in (figures.mean(), figures.median())
+    ]
+    return bool((near[0] | near[1]).all()) and bool(figures.size().min() > 1)
 
 
 def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame, list[str]]:
@@ -117,8 +134,11 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
     if header.count("block") == 1:
         numbers = frame["block"].dropna().str.fullmatch(r"-?\d{1,18}")
         if 0 < (~numbers).sum() < numbers.sum():
-            odd = frame["block"].dropna()[~numbers].unique()
-            remarks.append(f"block {', '.join(map(repr, odd[:3]))} is no number, where all others are")
+            odd = frame.loc[numbers.index[~numbers]]
+            listed = ", ".join(map(repr, odd["block"].unique()[:3]))
+            if _sum_up(odd, frame.loc[numbers.index[numbers]], metric):
+                raise InputError(f"{name}: block {listed} is the average of the others: leave such rows out")
+            remarks.append(f"block {listed} is no number, where all others are")
     for column in ("block", "period"):
         # 1.1 and 1.10 are two labels
         if header.count(column) == 1 and frame[column].str.fullmatch(r"-?\d{1,18}").eq(True).all():

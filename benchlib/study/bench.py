@@ -173,7 +173,7 @@ class Bench:
         place = str(site.level.storage)
         if place not in self._fsync:
             self.templates.tell("measuring how often the WAL's place can be flushed")
-            folder = (site.cluster.data / "pg_wal").resolve().parent
+            folder = site.cluster.placed_wal.parent
             self._fsync[place] = statistics.fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
         return self._fsync[place]
 

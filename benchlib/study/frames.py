@@ -327,8 +327,10 @@ class OpenStudy:
     def verified(self) -> pd.DataFrame:
         """What was found on the replicas after each trial: ``level, block, synchronous_commit, held, count`` and more."""
         kept = self._records(ReplicaReadings)
+        rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
+        first = ["level", "block", "synchronous_commit", "held", "count"]
         return pd.DataFrame(
-            [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
+            rows, columns=[*first, *sorted({*(name for row in rows for name in row)} - {*first})]
         )
 
     def hosts(self) -> pd.DataFrame:
@@ -410,6 +412,8 @@ class OpenStudy:
         """
         answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
         concerned = {*answers["level"], *answers["against"], *self.controls}
+        if self.study.declared.screen:  # the answers are changes, and each level is a part of every answer
+            concerned |= {*self.study.plan.factor.levels}
         concerns = [c for c in self._concerns(effects, answers) if c.level is None or c.level in concerned]
         concerns.sort(key=lambda concern: concern.order)
         by_level = {}
@@ -450,12 +454,18 @@ class OpenStudy:
             Concern(w["code"], w["value"], w["grave"], w["level"]) for w in effects.attrs.get("warnings", ())
         ]
         concerns = [c for c in told if c.code != "doubt"] + self._own_concerns
-        plan, costs = self.study.plan, self.study.crash_costs
+        plan = self.study.plan
         for row in answers.to_dict("records"):
-            if (cost := costs.get(row["level"], ())) and cost != costs.get(row["against"], ()):
+            if cost := self._cost(row["level"], row["against"]):
                 concerns.append(Concern("durability", "; ".join(cost), level=row["level"]))
             if row["verdict"] == "inconclusive" and np.isfinite(row["mde_percent"]):
-                concerns.append(Concern("detectable", f"{row['mde_percent']:.2g} %", level=row["level"]))
+                concerns.append(
+                    Concern(
+                        "detectable",
+                        f"{row['mde_percent']:{'.2g' if row['mde_percent'] < 100 else ',.0f'}} %",
+                        level=row["level"],
+                    )
+                )
         if caveat := self.study.declared.stated_caveat:
             concerns.append(Concern("caveat", caveat))
         strays = effects[
@@ -468,7 +478,8 @@ class OpenStudy:
         for row in self._experiment.bottlenecks.to_dict("records"):
             if row["bottleneck"].startswith(DISKS_CAP):
                 concerns.append(Concern("disk_cap", self.disk_limits(row["level"]), level=row["level"]))
-        levels = [plan.level(name) for name in {*answers["level"], *answers["against"]}]
+        names = {*answers["level"], *answers["against"]} & {*plan.factor.levels} or {*plan.factor.levels}
+        levels = [plan.level(name) for name in names]
         parts = [level.part("storage") for level in levels]
         places = [part["data"] for part in parts if isinstance(part.get("data"), dict)]
         replicated = [part for level in levels if (part := level.part("replication")).get("replicas")]
@@ -480,6 +491,15 @@ class OpenStudy:
             "loop_device": any(place.get("file_system") not in (None, "tmpfs") for place in places),
         }
         return concerns + [Concern(code) for code, holds in flags.items() if holds]
+
+    def _cost(self, level: str, against: str) -> tuple[str, ...]:
+        """Return what a crash may cost at a level and not at its reference; or with a change of a screening, and not without it."""
+        costs = self.study.crash_costs
+        if level in self.study.plan.factor.levels:
+            return () if (own := costs.get(level, ())) == costs.get(against, ()) else own
+        signs = self.signs.get(level, pd.Series(dtype=int))
+        high, low = ([{*costs.get(str(name), ())} for name in signs.index[signs == sign]] for sign in (1, -1))
+        return tuple(sorted(set[str].intersection(*high).difference(*low))) if high else ()
 
     def disk_limits(self, level: str) -> str:
         """Return the limits that the study set on a level's disk, such as ``1,500 requests/s, 100 MB/s``."""
@@ -513,7 +533,7 @@ class OpenStudy:
             "trials": f"{len(good)} of {planned}, {_span(durations)} s each, {good['block'].nunique()} blocks",
             "machine": "; ".join(dict.fromkeys(map(_machine, hosts))) + " (load tool)" * external,
             "disk": "" if external else "; ".join(dict.fromkeys(filter(None, map(_file_system, hosts)))),
-            "disk limits": ", ".join(dict.fromkeys(filter(None, map(self.disk_limits, plan.factor.levels)))),
+            "disk limits": "; ".join(dict.fromkeys(filter(None, map(self.disk_limits, plan.factor.levels)))),
             "data": " to ".join(dict.fromkeys(size_words(int(size)) for size in (sizes.min(), sizes.max())))
             if len(sizes)
             else "",

@@ -256,8 +256,16 @@ def run_trial(folder: StudyFolder, bench: Bench, trial: Trial, report: Tell) -> 
         os_errors_as(StudyError, failure),
         tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
     ):
+        _check_there(folder)
         measurement = bench.measure(trial, Path(raw))
+        _check_there(folder)
         folder.keep(measurement, Path(raw))
     if measurement.error:
         report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
     return measurement
+
+
+def _check_there(folder: StudyFolder) -> None:
+    """See that the study is still there: trials alone would be nobody's."""
+    if not folder.exists():
+        raise StudyError(f"{folder.path}/study.json has been removed or renamed meanwhile: the run stops")

@@ -59,7 +59,7 @@ def follow(whom: str, level: Level, number: int, primary: Door, address: str, se
         ):
             trip_s, offset_s = clock_offset(lambda: float(asked.execute(CLOCK).fetchall()[0][0]))
         send({"port": replica.port, "round_trip_s": trip_s})
-        folders = (replica.data, *replica.places.values())
+        folders = (replica.placed, *replica.places.values())
         devices = tuple(dict.fromkeys(device for folder in folders for device in block_devices(folder)))
         while replica.running:
             for check in site.checks:

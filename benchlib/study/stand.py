@@ -240,7 +240,7 @@ class Stand:
             self.site.replicas.stop()
             self.site.cluster.stop(immediately=True)
             for server in (self.site.cluster, *self.site.replicas.members):
-                remove_shared_memory(server.data.resolve().parent)  # by one that was killed
+                remove_shared_memory(server.placed.parent)  # by one that was killed
         self.chapter.undo()
         if self.site:
             self.site.shell.remove(self.site.cluster.folder)

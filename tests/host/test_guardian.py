@@ -179,6 +179,7 @@ def test_a_folder_that_will_not_do_is_refused_with_the_remedy(scratch: Path) -> 
     (scratch / "file").touch()
     refused(guarded_run(scratch / ("long" * 15), "test"), "too long for a Unix socket.* BENCHLIB_SCRATCH")
     refused(guarded_run(scratch / "file" / "inside", "test"), "cannot work in .* BENCHLIB_SCRATCH")
+    refused(guarded_run(scratch / "a,b", "test"), "has a comma.* BENCHLIB_SCRATCH")
 
 
 # --- killed at random moments while it changes the host in every way --------------------------

@@ -207,3 +207,9 @@ def test_too_few_open_files_are_told(
     with nullcontext() if wanted else pytest.raises(PreflightError, match="only 64 files may be open"):
         allow_open_files()
     assert in_force[-1] == (wanted or limits)
+
+
+def test_a_process_that_is_stopped_is_noticed_before_its_time_limit(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("benchlib.host.shell._STANDSTILL_S", 0.3)
+    with pytest.raises(TrialError, match="stood still, stopped by a signal"):
+        Shell().run(["/bin/sh", "-c", "kill -STOP $$"], timeout_s=600)

@@ -83,6 +83,7 @@ COMMITS_ITSELF = [
     "SELECT 1", "SELECT 1; SELECT 2;", "SELECT ';'; -- two\nSELECT 2 -- no end", "begin; SELECT 1; commit;", "\\SET a 1\nSELECT :a;",
     "\\set a random(1, :scale)\nSELECT :a, ':b';", "\\set a \\\n  random(1, 9)\nSELECT :a;", "INSERT INTO t VALUES (:length);",
     "SELECT n FROM t LIMIT 1 \\gset\nBEGIN;\nUPDATE t SET n = :n;\nEND;", "\\startpipeline\nSELECT 1;\n\\endpipeline",
+    "SELECT 1 AS a \\; SELECT 2 AS b \\aset\nSELECT :a;", "SELECT 1 \\;\nSELECT 2;",
     "\\setshell a date +%s\nSELECT :a;", ONE, f"{ONE}\nBEGIN;\nSELECT 2;\nEND;",
 ]  # fmt: skip
 

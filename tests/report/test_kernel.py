@@ -1,5 +1,6 @@
 """A notebook's kernel imports the library and what it needs; what lies in the working folder stands in for none of it."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,8 +10,9 @@ import nbformat
 import nbformat.v4 as v4
 import pytest
 
-from benchlib.errors import BenchlibError
+from benchlib.errors import BenchlibError, StudyError
 from benchlib.report.execute import find_notebook
+from benchlib.report.notebooks import write_file
 from benchlib.study.store import notebooks
 
 SHADOWING = [
@@ -47,6 +49,7 @@ def test_the_working_folder_stands_in_for_no_module_and_its_own_can_be_imported(
     )
     assert run(tmp_path, source).strip() == "42"
     assert not (tmp_path / "pwned").exists()
+    assert not list(tmp_path.glob("*ipc*")), "its sockets lie in a folder of its own"
 
 
 def test_no_notebook_is_one_of_ours_where_no_folder_is_trusted(tmp_path: Path, monkeypatch) -> None:
@@ -60,3 +63,13 @@ def test_no_notebook_is_one_of_ours_where_no_folder_is_trusted(tmp_path: Path, m
     assert notebooks() == {}
     with pytest.raises(BenchlibError, match="no notebook 'x'"):
         find_notebook("x")
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.rename", full)
+    with pytest.raises(StudyError, match=r"cannot write .*x\.html: free some space.*No space left"):
+        write_file(tmp_path / "x.html", "a page")
+    assert not list(tmp_path.iterdir())

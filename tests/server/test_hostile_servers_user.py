@@ -3,6 +3,8 @@
 import contextlib
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import needs
 import pytest
@@ -10,7 +12,9 @@ from clusters import short_folder
 
 from benchlib.errors import BenchlibError, PreflightError
 from benchlib.host.shell import Shell, server_user
+from benchlib.levers.replication import replica_beside
 from benchlib.load.latency import client_logs, keep_log
+from benchlib.plan.level import Level
 from benchlib.server.cluster import refusal
 from benchlib.server.installations import Installation
 
@@ -80,3 +84,13 @@ def test_a_server_that_its_user_cannot_run_is_never_run_by_root(tmp_path):
         with pytest.raises(PreflightError, match="cannot run a copy"):
             refusal(hostile, {"work_mem": "8MB"})
         assert {path.name for path in ran.iterdir()} <= {str(Shell(server_user()).uid)}
+
+
+def test_where_a_replica_s_disk_is_is_not_asked_of_a_link_that_may_be_exchanged(new_cluster, precious):
+    cluster, before = new_cluster(), sorted(precious.iterdir())
+    exchange(cluster.data, precious / "below")
+    assert (cluster.placed, cluster.placed_wal) == (cluster.data, cluster.data / "pg_wal")
+    site = SimpleNamespace(cluster=cluster, level=Level(), name="x", program=Path)
+    replica = replica_beside(site, 1, Mock())
+    assert not replica.places
+    assert sorted(precious.iterdir()) == before

@@ -80,13 +80,19 @@ def test_what_is_read_and_what_is_said_of_it(text, column, values, remarks):
     assert len(said) == remarks
 
 
-SUMMARIES = "average|Mean|AVG|median|stddev|среднее|Итого|total|Durchschnitt|(avg)"
+SUMMARIES = (
+    "average|Mean|AVG|median|stddev|среднее|Итого|total|Durchschnitt|(avg)|Ø|Average (3 runs)|std. dev.|평균"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         *((f"{HEAD}1,a,100\n2,b,110\n{word},a,100.5\n", word) for word in SUMMARIES.split("|")),
+        (
+            HEAD + "1,a,100\n2,a,102\n1,b,90\n2,b,91\nx̃,a,101\nx̃,b,90.5\n",
+            "block 'x̃' is the average of the others",
+        ),
         ("", "t.csv is empty"),
         ("\ufeff \n;;\n", "t.csv is empty"),
         (HEAD + "1,a,1,5\n", "row 1 has 4 cells, its header 3: with decimal commas"),

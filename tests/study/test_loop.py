@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -193,3 +194,15 @@ def test_a_settled_question_ends_the_run_between_blocks(folder_of, run):
     assert lines[-1].endswith(" · done early: all verdicts are in")
     assert run(folder, lines.append, enough).opened == 0
     assert len(missing(folder.read(), folder.kept())) == 6
+
+
+def test_a_study_that_is_removed_meanwhile_ends_the_run_and_no_trial_is_left_alone(folder_of, run):
+    folder = folder_of(2)
+
+    def remove(line):
+        if "trial 1/" in line:
+            shutil.rmtree(folder.path)
+
+    with pytest.raises(StudyError, match="has been removed or renamed meanwhile"):
+        run(folder, remove)
+    assert not folder.path.exists()

@@ -29,6 +29,8 @@ _COMMANDS = {
 """Commands of pgbench's, which takes them in any case."""
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n")
 """How a command goes on in the next line."""
+_TOGETHER = "\\;"
+"""What is between statements that go to the server together, which pgbench and psql read alike."""
 _ONE = re.compile(r"(?im)^[ \t]*--[ \t]*transaction[ \t]*[:=][ \t]*one\b")
 _COPY = re.compile(r"(?is)\bcopy\b[^;]*\bfrom\s+stdin\b")
 _OWN = {"scale", "client_id", "random_seed", "default_seed"}
@@ -82,7 +84,7 @@ def script_of(sql: str) -> str:
         InputError: there is nothing in it, or what is neither SQL nor pgbench's.
 
     """
-    joined = _CONTINUED.sub(" ", sql)
+    joined = _CONTINUED.sub(" ", sql).replace(_TOGETHER, ";")
     words = spoken(joined)
     commands = [text for kind, text in words if kind == "refused" and text.startswith("\\")]
     if not words:
@@ -93,7 +95,7 @@ def script_of(sql: str) -> str:
         raise InputError(
             f"{strange[0]} is no command of pgbench's (psql has others): leave it out, or write it in SQL"
         )
-    if not commands:
+    if not commands and _TOGETHER not in sql:
         sql = _variables_kept(sql)
     plain = spoken(re.sub(r"^\s*\\.*$", "", joined, flags=re.MULTILINE))  # without pgbench's own commands
     several = any(text == ";" for _, text in plain[:-1])

@@ -273,7 +273,7 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
         with run.journal.chapter() as chapter:
             disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
             cluster.make_folders()
-            cluster.shell.link(cluster.data, disk / "data")
+            cluster.place(disk / "data")
             # after a power cut no process has the number that it holds; here others go on
             cluster.shell.remove(cluster.data / "postmaster.pid")
             cluster.configure(original.wanted)
