@@ -85,16 +85,18 @@ def test_index_and_pages_follow_what_becomes_of_studies(run, keep, project) -> N
     assert done("studies rename one first") == ["first.html", "index.html"]
     names = {path.name.partition(".")[0] for path in (project / "reports").iterdir()}
     assert names == {"first", "two", "index", "comparisons", "methodology"}
-    assert "first.html" in page(project, "index")
+    assert "first.html" in page(project, "comparisons")
     done("studies edit first --question 'Is <more> faster?' --title More")
     assert all(words in page(project, "first") for words in ("Is &lt;more&gt; faster?", "More"))
     assert (PROSE in page(project, "two"), PROSE in page(project, "first")) == (True, False)
     done("studies export two two.zip")
     done("import two.zip --name three")
-    assert "three.html" in page(project, "index")
+    assert "three.html" in page(project, "comparisons")
     done("studies delete two --yes")
     assert not (project / "reports" / "two.html").exists()
-    assert "two.html" not in page(project, "index") + page(project, "first") + page(project, "three")
+    assert "two.html" not in page(project, "index") + page(project, "comparisons") + page(
+        project, "first"
+    ) + page(project, "three")
     assert study_names() == ["first", "three"]
 
 

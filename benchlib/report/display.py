@@ -119,7 +119,7 @@ def _coloured(svg: str) -> str:
     for name, colour in LIGHT.items():
         svg = svg.replace(colour, f"var(--{name})")
     light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
-    style = f"<style>:root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    style = f"<style>:root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
     end = svg.index(">", start) + 1
     return svg[start:end] + style + svg[end:]
 

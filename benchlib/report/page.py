@@ -134,7 +134,7 @@ class _Prose(mistune.HTMLRenderer):
         )
 
     def table(self, text: str) -> str:
-        return f'<div class="wide" role="region" tabindex="0" aria-label="table"><table class="data">{text}</table></div>\n'
+        return f'<div class="wide" role="group" tabindex="0" aria-label="table"><table class="data">{text}</table></div>\n'
 
 
 def _script(name: str) -> tuple[Markup, str]:

@@ -118,5 +118,5 @@ def test_a_figure_has_words_for_those_who_do_not_see_it_and_follows_a_dark_page(
     svg, about = shown["data"]["image/svg+xml"], shown["metadata"]["benchlib"]
     assert about["title"] == "My own title"
     assert "level tuned" in about["alt"]
-    assert "prefers-color-scheme:dark" in svg
+    assert "screen and (prefers-color-scheme:dark)" in svg
     assert svg == figure_output(ax)["data"]["image/svg+xml"], "the same each time"

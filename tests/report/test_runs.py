@@ -1,0 +1,134 @@
+"""From a saved study to its page: a real run of its notebook, the files beside it, only what has changed; and no stranger's notebook runs."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from benchlib.errors import InputError, StudyError
+from benchlib.report import runs
+from benchlib.report.model import PageData
+from benchlib.report.runs import make_page, report_studies, run_notebook
+
+SHOWN = """from benchlib.notebook import compare, open_study
+study = open_study()
+effects = compare(study.run(), **study.comparison)
+display(effects, study.limits(effects), study.setup)"""
+MINE = "print('added by', 'somebody')"
+OVERVIEW = (
+    'factor: str = "overview"  # its name\nstudies: str = ""  # which\nrun: bool = True  # nothing runs\n'
+)
+LISTS = "from benchlib.notebook import open_summary\nprint('of', [page.name for page in open_summary()])"
+PATHS = {"workload": "/home/me/mine.toml", "levels": {"tuned": {"storage": {"data": "/mnt/fast"}}}}
+
+
+def told(lines):
+    """What lines say, with the names of files alone."""
+    return [f"{kind}: {Path(rest).name}" for kind, _, rest in (line.partition(": ") for line in lines)]
+
+
+@pytest.fixture
+def reports(tmp_path):
+    return tmp_path / "reports"
+
+
+def test_a_page_is_its_notebook_executed_and_all_of_it_can_be_taken_along(notebook_of, kept, reports):
+    notebook_of(SHOWN, MINE)
+    kept("mine", 20, about={"parameters": {"clients": 4, "question": "Is it faster?", **PATHS}})
+    page = make_page("mine")
+    assert [answer.verdict for answer in page.answers] == ["faster"]
+    assert PageData.model_validate_json((reports / "mine.json").read_text()) == page
+    html = (reports / "mine.html").read_text()
+    assert "added by somebody" in html
+    assert "benchlib analyze mine.trials.csv" in html
+    assert {path.name for path in reports.iterdir()} == {f"mine.{end}" for end in ("html", "json", "ipynb", "study.json", "trials.csv")}  # fmt: skip
+    executed = nbformat.read(reports / "mine.ipynb", as_version=4)
+    assert "added by somebody" in str(executed.cells[-1].outputs)
+    trials = pd.read_csv(reports / "mine.trials.csv")
+    assert {*trials["level"]} == {"defaults", "control", "tuned"}
+    assert json.loads((reports / "mine.study.json").read_text())["parameters"]["clients"] == 4
+    assert not [path.name for path in reports.iterdir() if "/home/me" in path.read_text()]
+    assert runs.has_page(reports, page)
+    notebook_of(SHOWN)
+    assert not runs.has_page(reports, page), "its notebook has changed"
+
+
+def test_a_notebook_that_fails_leaves_its_traceback_beside_the_pages_and_no_page(notebook_of, kept, reports):
+    notebook_of("1 / 0")
+    kept("mine")
+    with pytest.raises(StudyError, match=r"ZeroDivisionError.*see .*mine\.ipynb"):
+        make_page("mine")
+    assert "ZeroDivisionError" in (reports / "mine.ipynb").read_text()
+    assert not (reports / "mine.html").exists()
+
+
+def test_a_study_with_nothing_to_compare_is_refused_before_its_notebook_runs(
+    notebook_of, folder_of, monkeypatch
+):
+    notebook_of(SHOWN)
+    folder_of(name="bare")
+    monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(StudyError, match="study 'bare' has no block with two good trials"):
+        make_page("bare")
+
+
+def test_only_what_has_changed_is_made_again_and_what_cannot_be_is_left_out(
+    notebook_of, kept, folder_of, reports, monkeypatch
+):
+    notebook_of(SHOWN)
+    notebook_of(LISTS, name="overview", parameters=OVERVIEW)
+    kept("one")
+    kept("alone", levels={})
+    (folder_of(name="hurt").path / "study.json").write_text("{")
+    lines = told(report_studies(()))
+    assert [line for line in lines if "page" in line] == ["page: one.html", "page: overview.html"]
+    assert len([line for line in lines if line.startswith("left out")]) == 2
+    assert lines[-1] == "index: index.html"
+    assert "of [&#39;one&#39;]" in (reports / "overview.html").read_text()
+    first = {path.name: path.read_bytes() for path in reports.iterdir()}
+    monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs again"))
+    assert told(report_studies(()))[0] == "page: one.html (unchanged)"
+    assert {path.name: path.read_bytes() for path in reports.iterdir()} == first
+
+
+def test_no_notebook_but_one_of_this_installation_is_ever_run(notebook_of, kept, tmp_path, monkeypatch):
+    own = notebook_of(SHOWN)
+    elsewhere = notebook_of("", name="evil").rename(tmp_path / "evil.ipynb")
+    (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
+    folder, ran = kept("mine"), []
+    monkeypatch.setattr(runs, "_executed", lambda path, *_: ran.append(path) or pytest.raises(StudyError))
+    for name in ("../evil", "../evil.ipynb", str(elsewhere), "link", "x" * 5000, None, "a\0b", "./template"):
+        folder.write(folder.read().model_copy(update={"notebook": name}))
+        with pytest.raises(Exception):  # noqa: B017, PT011 - what runs is no notebook
+            make_page("mine")
+    assert {*ran} == {own.resolve()}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cleints": 3}, "unknown parameter cleints: did you mean clients"),
+        ({"run": False, "study": "mine", "clients": 8}, "parameter clients: run=false"),
+        ({"run": False, "study": "nope"}, "no study 'nope'"),
+        ({"levels": {"a": {"setings": {}}, "b": {}}, "question": "b?"}, "setings"),
+        ({"workload": "nope"}, "nope"),
+    ],
+)
+def test_what_makes_no_study_is_refused_before_anything_runs(given, message, notebook_of, kept, monkeypatch):
+    path = notebook_of(SHOWN)
+    kept("mine")
+    monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(InputError, match=message):
+        run_notebook(path, given, print)
+
+
+def test_what_stands_out_of_a_screening_is_confirmed_by_a_grid_and_nothing_else_is(notebook_of, kept):
+    path = notebook_of(SHOWN)
+    kept("mine")
+    parameters = runs.notebook_parameters(path)
+    with pytest.raises(InputError, match="'mine' is no screening"):
+        runs.confirmed(parameters, {"study": "mine"})
+    with pytest.raises(InputError, match="parameter levels"):
+        runs.confirmed(parameters, {"study": "mine", "levels": {}})
