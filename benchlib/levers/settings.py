@@ -61,11 +61,7 @@ def _by_name(value: object) -> object:
 
 
 _LIBRARIES = (
-    "lib",
-    "lib/postgresql",
-    "lib64",
-    "lib64/pgsql",
-    "lib64/postgresql",
+    *("lib", "lib/postgresql", "lib64", "lib64/pgsql", "lib64/postgresql"),
     "lib/x86_64-linux-gnu/postgresql",
 )
 """Directories of loadable libraries, relative to the parent of the programs' directory."""
