@@ -158,8 +158,8 @@ def test_trying_leaves_nothing_even_when_killed(scratch: Path, run: Path) -> Non
     [
         ({**IMAGE, "mount_options": "noatime,nonsense=1"}, r"mount: .*mount options"),
         ({**MEMORY, "mount_options": "noatime,nonsense=1"}, r"mount: .*mount options"),
-        ({**IMAGE, "size": "900TB"}, r"does not fit: [\d,]+ MiB under .* are free: name a smaller"),
-        ({**MEMORY, "size": "900TB"}, r"does not fit: [\d,]+ MiB of memory are free: name a smaller"),
+        ({**IMAGE, "size": "900TB"}, r"does not fit: [\d,]+ MiB under .* are free. Set a smaller"),
+        ({**MEMORY, "size": "900TB"}, r"does not fit: [\d,]+ MiB of memory are free. Set a smaller"),
         ({"path": "/nowhere/at/all"}, "/nowhere/at/all is not a writable directory"),
         ({"path": "/etc/passwd"}, "/etc/passwd is not a writable directory"),
     ],
