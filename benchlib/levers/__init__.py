@@ -1,4 +1,4 @@
-"""What a level can turn: one file for each of its keys, and here all of them in their order."""
+"""The keys of a level: one module each, all listed here in the order of use."""
 
 from benchlib.levers.cache import Cache
 from benchlib.levers.host import Host
@@ -28,18 +28,18 @@ LEVERS: tuple[Lever, ...] = (
     PoolerLever(),
     Host(),
 )
-"""All there are, in the order in which they are set and shown."""
+"""All levers, in the order in which they are set and shown."""
 
 BY_KEY: dict[str, Lever] = {lever.key: lever for lever in LEVERS}
 
 
 def server_settings(level: Level) -> dict[str, SettingValue]:
-    """The parameters that a level's server runs with: its own, and what other levers ask for."""
+    """Return a level's server parameters, from all levers."""
     return {name: value for lever in LEVERS for name, value in lever.settings(level).items()}
 
 
 def worded(study: Study) -> Study:
-    """A study with its levels in words and what a crash may cost at each, so that its pages need no lever."""
+    """Return the study with its levels and crash costs in words."""
     plan = study.plan
     costs = {
         name: tuple(cost for lever in LEVERS for cost in lever.crash_costs(plan.level(name)))
@@ -49,17 +49,16 @@ def worded(study: Study) -> Study:
 
 
 def _in_words(plan: Plan) -> dict[str, dict[str, str]]:
-    """What each level runs with, base included, by the heading of a table's row; all have the same headings.
+    """Return each level's cells by row heading, the same headings for all.
 
-    Without a path of this machine or the host of a server: pages show it.
+    Pages show them: no local path, no host name.
     """
     cells: dict[str, dict[str, str]] = {name: {} for name in plan.factor.levels}
     for lever in LEVERS:
         named = {name: lever.words(plan, name) for name in plan.factor.levels}
         for heading in dict.fromkeys(heading for words in named.values() for heading in words):
             for name, words in named.items():
-                # of a server that is not ours nobody here knows what it has by default
-                theirs = lever.of_server and plan.level(name).target
-                left_alone = "as it is there" if theirs else lever.left_alone(plan, name, heading)
-                cells[name][heading] = words.get(heading, left_alone)
+                external = lever.of_server and plan.level(name).target  # its defaults are unknown
+                unset = "server's own" if external else lever.left_alone(plan, name, heading)
+                cells[name][heading] = words.get(heading, unset)
     return cells

@@ -1,4 +1,4 @@
-"""``cache``: what a trial's load finds in memory: nothing of the data (``cold``), or as much as there is room for (``warm``)."""
+"""``cache``: empties (``cold``) or fills (``warm``) the page cache before each load."""
 
 import sys
 from functools import partial
@@ -15,60 +15,61 @@ from benchlib.plan.model import Plan
 from benchlib.server.cluster import Cluster
 from benchlib.server.server import read_sql
 
-_UNASKED = None if sys.platform == "linux" else "only Linux tells and drops what it has of a file in memory"
+_UNSUPPORTED = None if sys.platform == "linux" else "the page cache can be read and dropped only on Linux"
 _LEFT = 0.01
-"""The share of the data's pages that may stay in memory: such as those that the kernel is writing."""
+"""Largest share of the data's pages that may stay in memory, such as pages under writeback."""
 
 
 class Cache(Lever):
-    """Before the load the server is restarted either way, so that only what is in memory differs."""
+    """The cache state before each load; both values restart the server."""
 
     key = "cache"
     model = Literal["cold", "warm"] | None
     unchanged = "as the warm-up leaves it"
 
     def conflict(self, level: Level) -> str | None:
-        """Replicas, and a cap on memory that would not count what is read into it."""
+        """Refuse replicas, and ``warm`` with a memory cap, which would not count these pages."""
         if level.cache and replication_of(level).replicas:
-            return "'cache' restarts the server, which its replicas would lose: leave 'replication' out"
+            return "'cache' restarts the server, which disconnects its replicas: leave 'replication' out"
         if level.cache == "warm" and storage_of(level).memory:
-            return "the cap on memory would not count what 'cache: warm' reads into it: leave one of them out"
+            return (
+                "the cap on memory would not count the pages that 'cache: warm' reads: use only one of them"
+            )
         return super().conflict(level)
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Only Linux can be asked."""
-        return [Finding(self.key, no_server() or _UNASKED)]
+        """Return whether the kernel can report and drop cached pages (only Linux can)."""
+        return [Finding(self.key, no_server() or _UNSUPPORTED)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether the kernel can be asked, and nothing runs beside the load that a restart would end."""
+        """Check the kernel, and that no background load runs."""
         if wish.level.cache:
-            if _UNASKED:
-                raise PreflightError(_UNASKED)
+            if _UNSUPPORTED:
+                raise PreflightError(_UNSUPPORTED)
             if wish.plan.level_workload(wish.name).beside:
                 raise PreflightError(
-                    "'cache' restarts the server, which ends what its workload runs beside the load"
+                    "'cache' restarts the server, which would end the workload's background load"
                 )
         return []
 
     def after_start(self, site: Site) -> None:
-        """Have each load find the server so."""
+        """Register the restart that runs before each load."""
         if site.level.cache:
             site.before_load.append(partial(_restart, site.cluster, cold=site.level.cache == "cold"))
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Cold or warm."""
+        """Return ``cold`` or ``warm``."""
         cache = plan.level(name).cache
         return {"cache": str(cache)} if cache else {}
 
 
 def _restart(server: Cluster, *, cold: bool) -> dict[str, str]:
-    """Restart a server with the data's files out of memory, or all of them in it and in shared_buffers."""
     server.stop()
     data = server.placed
     if cold:
         page_cache.evict(data)
         if (share := page_cache.resident_share(data)) > _LEFT:
-            raise SettingError(f"cache: {share:.0%} of the data stay in memory after they were dropped")
+            raise SettingError(f"cache: {share:.0%} of the data are still in memory after dropping them")
         server.start()
         return {"cache": f"cold: less than {_LEFT:.0%} of the data's files in memory"}
     page_cache.fill(data)

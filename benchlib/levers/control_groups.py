@@ -1,25 +1,18 @@
-"""Control groups: caps on the block I/O and the memory of one cluster's servers.
+"""Control groups: limits on block I/O and memory for one cluster (cgroup versions 1 and 2).
 
-Both versions of the kernel's interface, also side by side on one host. A group is a folder
-in a mounted hierarchy. Root makes it at the top, where no limit of the session that we run
-in reaches the servers; an ordinary user (version 2 only) beside the groups that are
-delegated to that user.
+Root creates groups at the top of the hierarchy, outside the session's limits; other users
+(version 2 only) inside a delegated group.
 
-What the caps hold for:
+- Version 1 does not charge writeback by kernel threads to the server's group. Measured (Linux
+  6.18, ext4, PostgreSQL 18, TPC-B-like): it was charged all reads, 99 % of checkpoint bytes, and
+  72 % of the writes between checkpoints. The root group's limits apply to kernel threads, so loop
+  devices of the study are limited there. Shared disks are not: all users would be slow.
+- Version 2 charges the process that dirtied the page, if the group has both controllers. So both
+  are enabled (measured: Linux 6.1, ext4, all writes).
+- The memory limit counts page cache, shared and private memory, without swap. Pages already in
+  memory are not charged: evict the data first.
 
-- Reads, the WAL, checkpoints and all else that a server flushes itself are charged to its
-  group. What the kernel's own threads write back is not, on version 1. Measured there on a
-  loop device (Linux 6.18, ext4, PostgreSQL 18, TPC-B-like): all that was read, 99 % of the bytes
-  of a checkpoint, 72 % of those written between checkpoints. Those threads are in the hierarchy's
-  topmost group, whose caps hold for it alone: so where all of a server lies on loop devices of ours, these are
-  capped there, and the server runs there too. A disk that others use is not: it would be slow for all.
-  Version 2 charges writeback to who dirtied the page, where a group has both controllers, so both are enabled for a
-  cap on I/O (measured on Linux 6.1, ext4: what one process wrote and another had synced was capped whole).
-- The memory cap counts the page cache that the servers fill, their shared memory and their
-  own; no swap is given instead. Pages that others have read before count for nobody in the group
-  and are served for free, so a data set must be evicted from the page cache before a server starts.
-
-Sources: the kernel's documentation, admin-guide/cgroup-v1/blkio-controller and memory, and
+Sources: kernel documentation, admin-guide/cgroup-v1/blkio-controller and memory;
 admin-guide/cgroup-v2: "IO Interface Files", "Writeback", "No Internal Process Constraint", "Delegation".
 """
 
@@ -46,20 +39,20 @@ from benchlib.plan.level import Model
 Kind = Literal["io", "memory"]
 
 _V1_NAMES: dict[Kind, str] = {"io": "blkio", "memory": "memory"}
-# of each version: what caps memory and, where a kernel accounts for it, swap (of 1 both together)
+# memory and, if the kernel accounts for it, swap (version 1: both together)
 _MEMORY_FILES = {
     1: {"memory.limit_in_bytes": "{size}", "memory.memsw.limit_in_bytes": "{size}"},
     2: {"memory.max": "{size}", "memory.swap.max": "0"},
 }
-# in the order in which the kernel shows them on version 2, so that the line can be read back
+# in the kernel's order on version 2, so that the line can be read back
 _IO = {"rbps": "read_bytes", "wbps": "write_bytes", "riops": "read_iops", "wiops": "write_iops"}
 _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 class Caps(Model):
-    """What a server's control group caps, in bytes, and in bytes or operations a second on each device.
+    """Limits of a control group: bytes, or bytes and operations per second and device.
 
-    ``memory`` caps the server with the page cache that it fills.
+    ``memory`` includes page cache.
     """
 
     read_iops: Annotated[int, Field(gt=0)] | None = None
@@ -70,27 +63,26 @@ class Caps(Model):
 
     @property
     def caps_io(self) -> bool:
-        """Whether block I/O is capped."""
+        """Whether block I/O is limited."""
         return any(getattr(self, field) for field in _IO.values())
 
 
 @dataclass(frozen=True)
 class Group:
-    """The control group of one cluster's servers: its folder in each hierarchy that caps them.
+    """A cluster's control group: one directory per hierarchy.
 
-    It is the topmost one where devices are capped for all. ``limits`` are the files that hold the caps, each with a line
-    that must be in it.
+    ``limits`` are files, each with its required line.
     """
 
     folders: tuple[Path, ...]
     limits: tuple[tuple[Path, str], ...]
 
     def check(self) -> None:
-        """Read the caps back, and see whether the memory cap left the server alive.
+        """Read the limits back.
 
         Raises:
-            ServerError: the kernel has killed a process of the group.
-            SettingError: the kernel has another value than the one that was asked for.
+            ServerError: the kernel killed a process of the group.
+            SettingError: a limit has another value.
 
         """
         files = [folder / name for folder in self.folders for name in ("memory.events", "memory.oom_control")]
@@ -106,7 +98,7 @@ class Group:
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
-        """Without the caps on block I/O until it is left: on a disk of 600 reads a second ANALYZE alone takes a minute."""
+        """Suspend the I/O limits; ANALYZE would take minutes."""
         capped = [(path, line) for path, line in self.limits if not path.name.startswith("memory.")]
         try:
             for path, line in capped:
@@ -119,7 +111,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Hierarchy:
-    """Where groups of one kind are made; ``missing`` controllers must be enabled there first (version 2)."""
+    """The parent of new groups; ``missing`` controllers must be enabled first."""
 
     version: int
     parent: Path
@@ -127,15 +119,15 @@ class _Hierarchy:
 
     @property
     def caps_for_all(self) -> bool:
-        """Whether what caps a device here holds for the kernel's own threads: not so below a container's group."""
+        """Whether limits here apply to kernel threads (not in a container)."""
         return self.version == 1 and (self.parent / "release_agent").exists()
 
 
 def check(caps: Caps, devices: Sequence[str]) -> None:
-    """Find out whether the caps can be had on these devices, before anything is made.
+    """Check that these devices can be limited.
 
     Raises:
-        PreflightError: they cannot; the message says why.
+        PreflightError: they cannot; with the reason.
 
     """
     for kind in _kinds(caps):
@@ -145,27 +137,26 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
 
 
 def remarks(caps: Caps, *, ours: bool) -> list[str]:
-    """What the caps do not hold for on this host, for those who read the study; ``ours`` as for :func:`make`."""
+    """Return which writes the limits do not cover here."""
     if not (caps.write_iops or caps.write_bytes) or (ours and _hierarchy("io").caps_for_all):
         return []
     if any(refusal(_hierarchy, kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")):
         return [
-            "the caps on writing hold for what the servers flush themselves (WAL, checkpoints), not for "
-            "what the kernel writes back in between: control groups v1 cannot tell whose pages those are"
+            "the caps on writing apply to WAL and checkpoints, but not to writeback by the kernel: "
+            "control groups v1 do not record who dirtied a page"
         ]
     return []
 
 
 def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, ours: bool = False) -> Group:
-    """Make the control group of one cluster's servers, with the caps of ``caps``.
+    """Create the control group of a cluster, recorded in the journal.
 
-    ``devices`` are those that the data and the WAL lie on; each has the caps on block I/O in
-    full. ``ours`` says that they are loop devices of ours, which may be capped for all. All that is made is noted
-    in the chapter before.
+    Each of the ``devices`` gets the full I/O limits. ``ours``: they are loop devices of the study and
+    may be limited for all processes.
 
     Raises:
         PreflightError: as :func:`check`.
-        SettingError: the kernel refuses a cap, or keeps another value.
+        SettingError: the kernel refuses or changes a limit.
 
     """
     numbers = _numbers(devices) if caps.caps_io else []
@@ -199,24 +190,21 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
 
 
 def _kinds(caps: Caps) -> list[Kind]:
-    """What is capped. Block I/O comes last, so that it is undone first: who waits for it cannot die."""
+    """Return the limited resources; I/O is last, to be undone first: throttled processes cannot die."""
     wanted: dict[Kind, Any] = {"memory": caps.memory, "io": caps.caps_io}
     return [kind for kind, capped in wanted.items() if capped]
 
 
 def _numbers(devices: Sequence[str]) -> list[str]:
-    """The numbers of the whole disks: a cap holds for a queue, and a partition has none of its own."""
+    """Return the device numbers of whole disks, since partitions have no queue."""
     if not devices:
-        raise PreflightError(
-            "nothing to cap: the data lies on no block device; cap block I/O on a disk or a file system on one"
-        )
+        raise PreflightError("the data lies on no block device: put it on a disk to cap block I/O")
     return list(dict.fromkeys(number(queue_of(name)) for name in devices))
 
 
 def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> list[tuple[str, str]]:
-    """The files that hold the limits, each with its line."""
     if kind == "memory":
-        page = resource.getpagesize()  # the kernel keeps whole ones
+        page = resource.getpagesize()  # the kernel rounds down
         size = (caps.memory or 0) // page * page
         return [(file, line.format(size=size)) for file, line in _MEMORY_FILES[version].items()]
     wanted = {what: getattr(caps, field) for what, field in _IO.items()}
@@ -233,9 +221,9 @@ def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> lis
 
 
 def _in_force(path: Path, line: str) -> str:
-    """The line of the same device in a file of caps; one of 0 where it has none."""
-    lines = {each.split()[0]: each for each in path.read_text().splitlines()}
-    return lines.get(line.split()[0], uncapped(line))
+    """Return the current line of the same device, or one without limits."""
+    by_device = {held.split()[0]: held for held in path.read_text().splitlines()}
+    return by_device.get(line.split()[0], uncapped(line))
 
 
 def _write(path: Path, value: str) -> None:
@@ -244,13 +232,13 @@ def _write(path: Path, value: str) -> None:
 
 
 def _hierarchy(kind: Kind) -> _Hierarchy:
-    """Where groups with this controller can be made.
+    """Return the hierarchy for groups with this controller.
 
     Raises:
-        PreflightError: nowhere; the message says why.
+        PreflightError: there is none; with the reason.
 
     """
-    # elsewhere what we made would not be undone
+    # the journal undoes groups in these directories only
     known = facts.ROOT / GROUPS
     mounts = [m for m in psutil.disk_partitions(all=True) if Path(m.mountpoint).is_relative_to(known)]
     for mount in sorted(mounts, key=lambda mount: mount.fstype):  # version 1 first
@@ -265,25 +253,26 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
             return _v2_hierarchy(kind, root)
     raise PreflightError(
         f"no mounted control group hierarchy has the {kind} controller: "
-        "this needs Linux with /sys/fs/cgroup, not hidden by a container"
+        "this needs Linux and a visible /sys/fs/cgroup"
     )
 
 
 def _v2_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
-    """Where in the one hierarchy of version 2.
+    """Return the parent group on version 2.
 
-    A process may be moved only by who may write to the group above both of its places, so for an
-    ordinary user that is a group above our own. A group with processes cannot hand controllers
-    on to groups below, the topmost one of the host excepted.
+    Moving a process needs write access to a common parent. Except for the root group, a group with
+    processes cannot enable controllers for its children.
     """
     above = [root] if os.geteuid() == 0 else [root / path for path in _own_v2_group().parents]
-    ours = [folder for folder in above if all(os.access(folder / f, os.W_OK) for f in (".", "cgroup.procs"))]
-    if not ours:
+    writable = [
+        folder for folder in above if all(os.access(folder / f, os.W_OK) for f in (".", "cgroup.procs"))
+    ]
+    if not writable:
         raise PreflightError(
             f"making control groups in {root} needs root and a writable mount, "
             "or a delegated group, such as 'systemd-run --user --scope' gives"
         )
-    for parent in ours:
+    for parent in writable:
         offered = _names_in(parent / "cgroup.controllers")
         wanted = [c for c in dict.fromkeys((kind, "memory")) if c in offered]
         missing = tuple(c for c in wanted if c not in _names_in(parent / "cgroup.subtree_control"))
@@ -291,13 +280,12 @@ def _v2_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
         if kind in wanted and (not missing or topmost or not _names_in(parent / "cgroup.procs")):
             return _Hierarchy(2, parent, missing)
     raise PreflightError(
-        f"the {kind} controller cannot be enabled below {ours[0]}: it is not delegated, or processes "
-        "live in that very group (as in a container); move them to a group below it"
+        f"the {kind} controller cannot be enabled below {writable[0]}: it is not delegated, or the group "
+        "has processes (as in a container). Move them to a group below it."
     )
 
 
 def _own_v2_group() -> Path:
-    """The group that this process is in, relative to the hierarchy's root."""
     lines = _OWN_GROUPS.read_text().splitlines()
     return Path(next(line.removeprefix("0::/") for line in lines if line.startswith("0::/")))
 

@@ -1,4 +1,4 @@
-"""What this machine can run, said before anybody starts a study: ``benchlib doctor``."""
+"""``benchlib doctor``: reports what this machine can run."""
 
 import os
 from collections.abc import Callable
@@ -15,10 +15,9 @@ from benchlib.server.installations import find_installation, find_pgbench, insta
 
 
 def examine(data: Path) -> dict[str, Any]:
-    """Facts and findings by section, in plain JSON types; what is not known is null.
+    """Return facts and findings by section, in JSON types; unknown values are null.
 
-    ``levers`` has a row for each key of a level, and for each part of one that may work in part:
-    whether it works here for this user, and why not, or how far. Nothing is tried that would leave a trace.
+    ``levers`` has a row for each key and each part that may work alone. Changes nothing.
     """
     scratch, pgbench = scratch_root(), {True: "with pgbench", False: "no pgbench"}
     machine = facts.facts(scratch)
@@ -53,11 +52,14 @@ def examine(data: Path) -> dict[str, Any]:
 
 
 def _levers(scratch: Path) -> list[dict[str, Any]]:
-    """A row for each key of a level, for each part of those that may work in part, and for sysbench."""
     rows = [
-        {"lever": of.name, "works": "does not work" if of.why_not else "works", "why": of.why_not or of.note}
+        {
+            "lever": part.name,
+            "works": "does not work" if part.why_not else "works",
+            "why": part.why_not or part.note,
+        }
         for lever in LEVERS
-        for of in lever.survey(scratch)
+        for part in lever.survey(scratch)
     ]
     missing = None if which("sysbench") else "install the package sysbench"
     return [*rows, {"lever": "sysbench", "works": "not found" if missing else "found", "why": missing}]
@@ -66,18 +68,17 @@ def _levers(scratch: Path) -> list[dict[str, Any]]:
 def _remarks(machine: dict[str, Any]) -> list[str]:
     governor, load_average = machine["governor"], facts.load_average()
     remarks = {
-        "a virtual machine: neighbours may share its disk and processors; trust blocks, not single runs":
+        "a virtual machine may share its disk and CPUs with others: compare blocks, not single runs":
             machine["virtual"],
         f"the CPU governor is '{governor}': clock speed follows the load":
             governor not in (None, "performance"),
-        "the scratch folder is in memory: commits cost nothing there; name a disk in BENCHLIB_SCRATCH":
+        "the scratch directory is in memory, so commits are too fast: set BENCHLIB_SCRATCH to a disk":
             machine["file_system"].get("type") in ("tmpfs", "ramfs"),
-        f"something else is running here (load average {load_average:.1f})":
+        f"other processes are running (load average {load_average:.1f})":
             load_average > 0.5 * facts.processors(),
     }  # fmt: skip
     return [remark for remark, holds in remarks.items() if holds]
 
 
 def _label(find: Callable[[], str]) -> str:
-    """What is found, or why nothing is."""
     return refusal(find) or find()

@@ -1,4 +1,4 @@
-"""``host``: kernel tunables by the names that the studies use, set for each trial and restored by the journal."""
+"""``host``: kernel tunables, set for each trial and restored by the journal."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from benchlib.plan.model import Plan
 
 
 class Host(Lever):
-    """Tunables; one whose name ends with a ``?`` is left out where the kernel lacks it. See :mod:`.tunables`."""
+    """Tunables by name, see :mod:`.tunables`."""
 
     key = "host"
     model = Annotated[
@@ -24,27 +24,27 @@ class Host(Lever):
     unchanged = "as found"
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Whether any can be set, and each of those that the published studies set."""
+        """Return whether any tunable can be set, and a row for each published one."""
         parts = tunables.survey(block_devices(existing(scratch)))
-        none_works = "no tunable can be set: see each of them below" if all(why for _, why in parts) else None
+        none_works = "no tunable can be set: see the rows below" if all(why for _, why in parts) else None
         return [Finding(self.key, none_works), *(Finding(f"host: {name}", why) for name, why in parts)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether each can be set to its value; a remark on each optional one that is left out."""
+        """Check each value; return remarks on those left out."""
         remarks = tunables.check(wish.level.host, storage_of(wish.level).devices(wish.scratch))
         return [("remark", remark) for remark in remarks]
 
     def before_files(self, site: Site) -> None:
-        """Remark on what is left out, for whoever reads the trials."""
+        """Add remarks on tunables left out."""
         site.remarks += tunables.check(site.level.host, site.devices)
 
     def before_trial(self, site: Site, chapter: Chapter) -> dict[str, str]:
-        """Set them, and read them back."""
+        """Set the tunables and read them back."""
         return tunables.apply(site.level.host, site.devices, chapter)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Each value; of one that is optional, the trials say whether it was in force."""
+        """Return each value, marked if it is optional."""
         return {
-            key.removesuffix("?"): f"{value}, where it can be set" if key.endswith("?") else str(value)
+            key.removesuffix("?"): f"{value}, if it can be set" if key.endswith("?") else str(value)
             for key, value in plan.level(name).host.items()
         }

@@ -1,15 +1,15 @@
-"""``initdb``: further options of initdb, which decide what a cluster is made like."""
+"""``initdb``: extra options for initdb."""
 
 from benchlib.levers.lever import Lever
 from benchlib.plan.model import Plan
 
 
 class Initdb(Lever):
-    """Options as on initdb's command line; initdb itself refuses those that it does not know."""
+    """Options of initdb's command line; initdb refuses unknown ones."""
 
     key = "initdb"
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """The options in a row."""
+        """Return the options in one line."""
         options = plan.level(name).initdb
         return {"initdb": " ".join(options)} if options else {}

@@ -1,9 +1,4 @@
-"""What a lever is: one key of a level, and all that the suite knows of it.
-
-A lever says what its key may hold, whether that can be had on this machine, what it needs,
-how it is set and read back, how a table words it, and what a crash may cost with it. What is
-left as it is here does nothing, so a lever writes only what it has to say.
-"""
+"""The base class of a level's keys: check, set, read back, describe."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -30,15 +25,15 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
 
 
 def _bytes(value: object, info: ValidationInfo) -> object:
-    """A size as PostgreSQL spells it (``512MB``; powers of 1024) in bytes; a share of the data in whole MiB.
+    """Convert ``512MB`` (powers of 1024) or a share of the data to bytes.
 
-    How large the data are says the validation's context, a function under ``data_mib``.
+    The validation context's function ``data_mib`` returns the data's size.
     """
     if not isinstance(value, str):
         return value
     if (share := share_of("data", value)) is not None:
         if not info.context:
-            raise ValueError("nobody knows here how large the data are; give a size such as 4GB")
+            raise ValueError("the size of the data is unknown here: give a size such as 4GB")
         return int(info.context["data_mib"]() * share / 100) << 20
     match = _SIZE.fullmatch(value.strip())
     if not match:
@@ -50,7 +45,7 @@ Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 
 
 class Finding(NamedTuple):
-    """Whether a lever, or a part of it, works on this machine: ``why_not`` is None where it does."""
+    """Whether a lever or a part of it works here; ``why_not`` is None if it does."""
 
     name: str
     why_not: str | None
@@ -59,7 +54,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a level's servers take for as long as they stand: the scratch folder's disk and memory, in MiB."""
+    """MiB of disk (scratch directory) and memory for a level's servers."""
 
     scratch: int
     memory: int = 0
@@ -67,7 +62,7 @@ class Needs:
 
 @dataclass
 class Wish:
-    """A level that a plan wants on this machine."""
+    """A level of a plan, to be checked here."""
 
     plan: Plan
     name: str
@@ -75,26 +70,28 @@ class Wish:
 
     @cached_property
     def level(self) -> Level:
-        """The level as it runs, its base included."""
+        """Return the level merged with its base."""
         return self.plan.level(self.name)
 
     @property
     def data_mib(self) -> int:
-        """About how much disk the level's data take, and what runs beside the load leaves; their WAL aside."""
+        """Return the approximate size of data and background tables, without WAL."""
         workload = self.plan.level_workload(self.name)
         return workload.data_mib(self.plan.scale) + sum(beside.mib for beside in workload.beside)
 
 
 @dataclass
 class Site:
-    """A server of ours while it is built and used, and what the levers have made for it.
+    """An embedded cluster, with mounts, control groups and processes.
 
-    ``name`` is short and unique in the run, whose folder is ``scratch``. ``places`` has the folders of
-    the ``data`` and the ``wal`` where they lie elsewhere, and ``devices`` those that hold them. ``checks`` are
-    called after each trial, and raise where something did not hold; ``before_load`` are called before each trial's load, on a server
-    that nobody has a session on, and tell what is in force then, by name; ``processes`` end with the site, and ``entrance`` is where
-    the load connects to, if not to the server itself; ``lifts`` are entered while no trial runs, where what
-    makes a trial slow would make its preparation slow. ``follower`` gives a replica, by its number, at a host of a fleet.
+    - ``name``: short, unique in the run; ``scratch``: the run's directory
+    - ``places``: directories by purpose; ``devices``: their block devices
+    - ``checks``: run after each trial, raise if a condition was lost
+    - ``before_load``: run before each load, without sessions; return the state by name
+    - ``lifts``: suspend limits between trials
+    - ``processes``: end with the cluster
+    - ``entrance``: the load's connection, if not the server's
+    - ``follower``: creates a replica, by number, on a fleet host
     """
 
     level: Level
@@ -120,10 +117,12 @@ class Site:
 
 
 class Lever:
-    """One key of a level.
+    """One key of a level; by default its methods do nothing.
 
-    ``model`` is what pydantic checks its value by, where :class:`~benchlib.plan.level.Level` does not. ``elsewhere`` says whether it can be set on a server that is not ours, ``of_server`` whether
-    it is the server's (and not the load's), ``unchanged`` how a table words what a level leaves alone.
+    - ``model``: validates the value, unless :class:`~benchlib.plan.level.Level` does
+    - ``elsewhere``: works on an external server
+    - ``of_server``: belongs to the server, not the load
+    - ``unchanged``: the table's text without the key
     """
 
     key: ClassVar[str]
@@ -132,13 +131,13 @@ class Lever:
     of_server: ClassVar[bool] = True
     unchanged: ClassVar[str] = "default"
 
-    # --- what it may hold -----------------------------------------------------------
+    # --- values ---------------------------------------------------------------------
 
     def read(self, value: Any, context: Mapping[str, Any]) -> Any:
-        """The value in plain JSON types and its one spelling; ``context`` has what sizes are shares of.
+        """Return the normalised value in JSON types; ``context`` resolves relative sizes.
 
         Raises:
-            ValueError: it cannot be; the message says where and why.
+            ValueError: invalid, with place and reason.
 
         """
         adapter = TypeAdapter(self.model)
@@ -148,80 +147,79 @@ class Lever:
             raise ValueError(first_problem(reason)) from None
 
     def conflict(self, level: Level) -> str | None:
-        """Why it cannot stand beside the level's other keys; None if it can."""
+        """Return the conflict with the level's other keys, or None."""
         if level.target and getattr(level, self.key) and not self.elsewhere:
-            return f"'{self.key}' is for a server of our own, 'target' is one that is not"
+            return f"'{self.key}' works on embedded servers only, 'target' names an external one: use only one of them"
         return None
 
-    # --- whether it can be had ------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Whether it works here, whatever level may ask for it; a row for each part that may work alone."""
+        """Return a row for the lever, and for each part that may work alone."""
         return [Finding(self.key, no_server())]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether this machine can give what a level asks for; facts about it, as pairs of words.
+        """Check this machine; return facts as (name, text).
 
         Raises:
-            PreflightError: it cannot; the message says why and what to do.
+            PreflightError: not supported; with reason and remedy.
 
         """
         return []
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """What the level's servers need with this lever, given what they need with those before it."""
+        """Return the needs of the level, given those of the levers before."""
         return so_far
 
-    # --- how it is set --------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------
 
     def settings(self, level: Level) -> dict[str, SettingValue]:
-        """The server parameters that it sets."""
+        """Return the server parameters that it sets."""
         return {}
 
     def before_files(self, site: Site) -> None:
-        """Make what has to be there before the server's files are."""
+        """Prepare what the server's files need."""
 
     def before_start(self, site: Site) -> None:
-        """Do what is to be done when the files are there and the server does not run."""
+        """Act when the files exist and the server is stopped."""
 
     def after_start(self, site: Site) -> None:
-        """Do what takes a running server."""
+        """Act on the running server."""
 
     def before_trial(self, site: Site, chapter: Chapter) -> dict[str, str]:
-        """Set what holds only while trials run, noted in the chapter first; what is in force then, by name.
+        """Set values for trials, recorded in the journal; return them by name.
 
         Raises:
-            SettingError: the kernel refuses it, or it did not take.
+            SettingError: the kernel refuses or changes a value.
 
         """
         return {}
 
-    # --- how it is told -------------------------------------------------------------
+    # --- texts ----------------------------------------------------------------------
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """What a level has of it, base included, by the heading of a table's row; only what is named."""
+        """Return the level's cells by row heading."""
         return {}
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """What a level has under a heading that only others name."""
+        """Return the cell of a heading that the level does not set."""
         return self.unchanged
 
     def crash_costs(self, level: Level) -> list[str]:
-        """What a crash may cost because of it, each in a few words.
+        """Return the possible losses in a crash.
 
-        Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log" and the
-        descriptions of ``fsync``, ``full_page_writes`` and ``synchronous_commit``.
+        Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log", ``synchronous_commit``.
         """
         return []
 
 
 def no_server() -> str | None:
-    """Why no server of ours can run here; None if one can."""
+    """Return why no embedded server can run here, or None."""
     return None if installations() else "no PostgreSQL found"
 
 
 def refusal(attempt: Callable[..., object], *args: object) -> str | None:
-    """Why what is attempted cannot be had; None if it can."""
+    """Return the error message of ``attempt``, or None."""
     try:
         attempt(*args)
     except BenchlibError as reason:

@@ -1,4 +1,4 @@
-"""``load``: what a level changes of the study's load."""
+"""``load``: changes of the study's load at one level."""
 
 from benchlib.levers.lever import Lever
 from benchlib.plan.model import Plan
@@ -6,20 +6,20 @@ from benchlib.plan.words import rate_words
 
 
 class LoadLever(Lever):
-    """How hard the load tool drives the server; what it may hold is the plan's own, as is every load."""
+    """Clients, threads, rate and so on; the plan validates them."""
 
     key = "load"
     elsewhere = True
     of_server = False
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """What the level changes, as it is with the change."""
+        """Return the changed parts of the load."""
         patch, cells = plan.level(name).load.model_dump(exclude_none=True), _cells(plan, name)
         changed = {*patch, *(heading for heading in cells if heading[0] == ":" and "variables" in patch)}
         return {heading: cell for heading, cell in cells.items() if heading in changed}
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """The study's own."""
+        """Return the study's value."""
         return _cells(plan, name).get(heading, "not given")
 
 

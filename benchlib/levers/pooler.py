@@ -1,6 +1,6 @@
-"""``pooler``: the system's pgbouncer between the load and a level's server, on the server's host.
+"""``pooler``: pgbouncer between the load and the server, on the server's host.
 
-Source of its settings: man page pgbouncer(5).
+Source: man page pgbouncer(5).
 """
 
 import contextlib
@@ -20,25 +20,25 @@ from benchlib.plan.model import Plan
 from benchlib.server.cluster import START_LIMIT_S, Cluster, log_text, superuser_session
 
 _PREPARING = (1, 21)
-"""The first version that keeps prepared statements where a session has no connection of its own."""
+"""The first version with prepared statements in transaction and statement mode."""
 _PORT = 6432
 _INI = Path(__file__).with_name("pgbouncer.ini")
 
 
 class Pooler(Model):
-    """When a client gives its connection back, and how many connections to the server there are."""
+    """Pooling mode, and the number of server connections."""
 
     mode: Literal["session", "transaction", "statement"] = "transaction"
     pool_size: Annotated[int, Field(ge=1, le=10_000)] = 20
 
 
 def pooler_of(level: Level) -> Pooler | None:
-    """What a level asks for; None where the load goes straight to the server."""
+    """Return a level's pooler, or None."""
     return Pooler.model_validate(level.pooler) if level.pooler else None
 
 
 class PoolerLever(Lever):
-    """pgbouncer, started with the level's server, whose load alone goes through it; a word stands for its mode."""
+    """pgbouncer for the load only; a text sets the mode."""
 
     key = "pooler"
     model = Annotated[
@@ -47,24 +47,24 @@ class PoolerLever(Lever):
     unchanged = "none"
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Whether it is installed."""
+        """Return whether pgbouncer is installed."""
         return [Finding(self.key, no_server() or refusal(_pgbouncer))]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether it is installed, and does what the load needs."""
+        """Check that it is installed and supports the load."""
         if not (pooler := pooler_of(wish.level)):
             return []
         load, (_, version) = wish.plan.level_load(wish.name), _pgbouncer()
         name = f"pgbouncer {'.'.join(map(str, version))}"
         if load.generators:
-            raise PreflightError("'pooler' is reached on the server's own host: leave 'from' out of the load")
+            raise PreflightError("'pooler' accepts local connections only: leave 'from' out of the load")
         if load.protocol == "prepared" and pooler.mode != "session" and version < _PREPARING:
-            why = f"{name} keeps no prepared statements in mode {pooler.mode}, 1.21 does"
-            raise PreflightError(f"{why}: take mode session, or the protocol simple or extended")
+            why = f"{name} has no prepared statements in mode {pooler.mode}, 1.21 has"
+            raise PreflightError(f"{why}: use mode session, or protocol simple or extended")
         return [("pooler", name)]
 
     def after_start(self, site: Site) -> None:
-        """Start it, and see that it runs as it should."""
+        """Start pgbouncer and read its settings back."""
         if not (pooler := pooler_of(site.level)):
             return
         server, (program, version) = site.cluster, _pgbouncer()
@@ -78,31 +78,31 @@ class PoolerLever(Lever):
 
         def check() -> None:
             if process.poll() is not None:
-                *_, last = ["it said nothing", *log_text(site.shell, log).splitlines()]
+                *_, last = ["no output", *log_text(site.shell, log).splitlines()]
                 raise ServerError(f"pgbouncer has ended: {last.strip()}")
 
         in_force: dict[str, str] = {}
-        asked = {"pool_mode": pooler.mode, "default_pool_size": str(pooler.pool_size)}
+        requested = {"pool_mode": pooler.mode, "default_pool_size": str(pooler.pool_size)}
         for _ in ticks(START_LIMIT_S):
             check()
             with contextlib.suppress(psycopg.OperationalError):
                 in_force = _settings(server)
                 break
-        if not asked.items() <= in_force.items():
-            raise SettingError(f"pooler: asked for {asked}, its console tells {in_force or 'nothing'}")
+        if not requested.items() <= in_force.items():
+            raise SettingError(f"pooler: requested {requested}, its console shows {in_force or 'nothing'}")
         site.checks.append(check)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """The mode and the connections."""
+        """Return the mode and the number of connections."""
         pooler = pooler_of(plan.level(name))
         return {"pooler": f"mode {pooler.mode}, up to {pooler.pool_size} connections"} if pooler else {}
 
 
 def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
-    """The program, and the two numbers of its version.
+    """Return the program and its version.
 
     Raises:
-        PreflightError: it is not installed.
+        PreflightError: not installed.
 
     """
     if not (program := which("pgbouncer")):
@@ -112,6 +112,5 @@ def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
 
 
 def _settings(server: Cluster) -> dict[str, str]:
-    """What the pgbouncer before a server runs with, by its own console."""
     with superuser_session(str(server.sockets), _PORT, "pgbouncer") as console:
         return {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}

@@ -1,4 +1,4 @@
-"""``postgres``: which installation a level's server runs from."""
+"""``postgres``: the PostgreSQL installation of a level."""
 
 from typing import Annotated
 
@@ -11,24 +11,24 @@ from benchlib.server.installations import find_installation
 
 
 def _version_text(value: object) -> object:
-    """A major version may be a number; 16.10 as a number is 16.1, so a decimal one is refused."""
+    """Convert 16 to text; refuse 16.10, which a number would turn into 16.1."""
     if isinstance(value, float):
-        raise ValueError(f'write the version as text, "{value}": as a number its last zeros are lost')
+        raise ValueError(f'write the version as text, "{value}": a number loses its last zeros')
     return str(value) if isinstance(value, int) else value
 
 
 class Postgres(Lever):
-    """An installation, by its version such as ``"16"`` or by the folder of its programs."""
+    """An installation, by version (``"16"``) or by the directory of its programs."""
 
     key = "postgres"
     model = Annotated[str | None, BeforeValidator(_version_text)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """See whether the installation is there."""
+        """Check that the installation exists."""
         find_installation(wish.level.postgres)
         return []
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """The version, or that it is one in a folder."""
+        """Return the version, or a placeholder for a directory."""
         installation = plan.level(name).postgres
         return {"PostgreSQL": unpublished(plan).get(installation, installation)} if installation else {}

@@ -1,7 +1,6 @@
-"""The replicas of one primary: made, streaming, watched, and held to what they promise.
+"""The replicas of one primary: start, monitor, verify.
 
-They are servers of our own beside the primary or at other hosts, with its settings, each with a replication slot, so that
-no WAL that it needs is lost.
+They have the primary's settings and one replication slot each.
 """
 
 import contextlib
@@ -24,12 +23,11 @@ STREAM_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 300.0
 ACKNOWLEDGE_LIMIT_S = 60.0
 SILENCE_S = 8.0
-"""A replica that has not streamed for so long is lost; until then it may be about to try again, which
-it does every 5 s (``wal_retrieve_retry_interval``)."""
+"""A replica silent for longer is lost; it retries every 5 s (``wal_retrieve_retry_interval``)."""
 _INTERVAL_S = 1.0
 
-# What synchronous_commit makes a commit wait for at each replica of the quorum, and how far a replica
-# says itself that it has come with it. Source: documentation, "synchronous_commit".
+# by synchronous_commit: the event a commit waits for, and a replica's query for its position
+# Source: PostgreSQL documentation, "synchronous_commit".
 _PROMISES = {
     "remote_write": ("written", "SELECT written_lsn FROM pg_stat_wal_receiver"),
     "on": ("flushed", "SELECT pg_last_wal_receive_lsn()"),
@@ -41,10 +39,9 @@ _LAG = read_sql("lag")
 
 @dataclass(frozen=True)
 class Verified:
-    """What the replicas were found to hold.
+    """The result of :meth:`Replicas.verify`.
 
-    ``held`` are those that had kept at once what ``synchronous_commit`` promises of a commit; ``count`` is the
-    workload's count, the same everywhere.
+    ``held``: replicas that fulfilled ``synchronous_commit`` at once. ``count``: the same on all servers.
     """
 
     synchronous_commit: str
@@ -55,18 +52,18 @@ class Verified:
 
 @dataclass
 class Replicas:
-    """The replicas of one primary, for ``quorum`` of which a commit waits; there may be none."""
+    """The replicas of a primary; a commit waits for ``quorum`` of them."""
 
     primary: Cluster
     quorum: int = 0
     members: list[Replica] = field(default_factory=list)
 
     def follow(self) -> None:
-        """Have the replicas follow the running primary, until all of them stream.
+        """Start the replicas and wait until all stream.
 
         Raises:
-            ServerError: one could not be made or does not stream in time; in its own words.
-            SettingError: it cannot be capped, or one runs with other settings than the primary's.
+            ServerError: one failed or is too slow.
+            SettingError: a limit or setting did not take effect.
 
         """
         slot = "SELECT pg_create_physical_replication_slot(%s, true)"
@@ -80,11 +77,11 @@ class Replicas:
 
     @property
     def names(self) -> list[str]:
-        """The names that the primary knows the replicas by."""
+        """Return the replicas' names on the primary."""
         return [replica.name for replica in self.members]
 
     def waits_for(self) -> tuple[str, str | None]:
-        """``synchronous_commit`` as the load's sessions have it, and what a commit so waits for.
+        """Return the load's ``synchronous_commit`` and the event that commits wait for.
 
         Raises:
             ServerError: the primary is gone.
@@ -94,7 +91,7 @@ class Replicas:
         return mode, _PROMISES[mode][0] if self.quorum and mode in _PROMISES else None
 
     def check(self) -> str | None:
-        """What is wrong with a replica now, in words; None if all stream and the quorum is met.
+        """Return the current fault, or None.
 
         Raises:
             ServerError: the primary is gone.
@@ -113,12 +110,10 @@ class Replicas:
         return "; ".join(faults) or None
 
     def settle(self) -> None:
-        """Bring the replicas to the known state: everything replayed, nothing dirty.
-
-        To be called after the primary's checkpoint, which the replicas then make theirs.
+        """Replay all WAL and checkpoint the replicas, after the primary's checkpoint.
 
         Raises:
-            ServerError: one is lost, or has not caught up within the limit.
+            ServerError: one is lost or too slow.
 
         """
         if fault := self.check():
@@ -128,25 +123,25 @@ class Replicas:
             replica.execute("CHECKPOINT")
 
     def verify(self, count: str | None) -> Verified:
-        """Hold the replicas to what they promise, right after a load; ``count`` is a query for a number.
+        """Verify ``synchronous_commit`` and the data right after a load; ``count`` is a query.
 
-        A commit of our own, with the load's ``synchronous_commit``, comes last in the WAL: a
-        replica that holds it holds every commit before it. As soon as it is acknowledged, each
-        replica is asked how far it has come; as many as the quorum demands must be past it.
-        Then all that live catch up, and must count what the primary counts.
+        A final commit marks the end of the WAL. When it returns, ``quorum`` replicas must have reached its
+        position. Then all running replicas catch up and must return the primary's count.
 
         Raises:
-            InvariantError: the promise was broken, or a replica counts other than the primary.
-            ServerError: the commit was not acknowledged, or a replica does not catch up, in time.
+            InvariantError: the guarantee was broken, or counts differ.
+            ServerError: the commit or a replica took too long.
 
         """
         mode, promise = self.waits_for()
         living = [replica for replica in self.members if replica.running]
         warnings = []
         if self.quorum and promise is None:
-            warnings.append(f"synchronous_commit = {mode} waits for no replica, whatever the quorum")
+            warnings.append(f"synchronous_commit = {mode} waits for no replica, so the quorum has no effect")
         if promise == "written" and self.primary.installation.major < 13:
-            warnings.append("before PostgreSQL 13 no replica tells what it has written: checked later only")
+            warnings.append(
+                "before PostgreSQL 13 replicas do not report written WAL: only replayed data was checked"
+            )
             promise = None
         if promise and len(living) < self.quorum:
             raise ServerError(f"{self.check()}: too few replicas are left for a commit to be acknowledged")
@@ -166,17 +161,17 @@ class Replicas:
         return Verified(mode, held, wanted, tuple(warnings))
 
     def _acknowledged(self, living: Sequence[Replica], how_far: str | None) -> tuple[str, tuple[str, ...]]:
-        """The position of a commit of ours, and who was past it when it was acknowledged.
+        """Return a test commit's position, and the replicas that had reached it on return.
 
         Raises:
-            ServerError: it was not acknowledged in time, or a server is gone.
+            ServerError: it took too long, or a server is gone.
 
         """
         with asking(), contextlib.ExitStack() as stack:
-            # connected beforehand, so that the answers come at once
+            # connect first, so that the answers come at once
             replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
             primary = stack.enter_context(self.primary.connect())
-            # no statement_timeout holds for a commit that waits, and cancelled it ends with a mere warning
+            # statement_timeout does not apply to a waiting commit; a cancelled one returns with a warning
             started, timer = time.monotonic(), threading.Timer(ACKNOWLEDGE_LIMIT_S, primary.cancel)
             timer.start()
             stack.callback(timer.join)
@@ -186,8 +181,8 @@ class Replicas:
             if time.monotonic() - started >= ACKNOWLEDGE_LIMIT_S:
                 raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
             past = f"SELECT ({how_far}) >= '{position}'"
-            asked = replicas.items() if how_far else ()
-            return position, tuple(name for name, c in asked if c.execute(past).fetchall() == [(True,)])
+            queried = replicas.items() if how_far else ()
+            return position, tuple(name for name, c in queried if c.execute(past).fetchall() == [(True,)])
 
     def _catch_up(self, position: str, living: Sequence[Replica]) -> None:
         for replica in living:
@@ -201,17 +196,16 @@ class Replicas:
                 )
 
     def stop(self) -> None:
-        """Stop all at once."""
+        """Stop all immediately."""
         for replica in self.members:
             replica.stop(immediately=True)
 
 
 class Watch:
-    """Watches replicas while a load runs: enter it around the load, call it a few times a second.
+    """A monitor of replicas: enter it around the load, call it repeatedly.
 
-    ``lag`` holds the samples so far, a row for each replica and second: how far it is behind, in bytes of WAL
-    and in seconds. They are taken in a thread, because a primary that no longer answers must not hold up who
-    waits for the load.
+    ``lag`` has a row per replica and second (bytes of WAL, seconds). It samples in a thread, since a
+    primary may hang.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -226,7 +220,7 @@ class Watch:
         primary = self._replicas.primary
         self._waits = self._replicas.waits_for()[1] is not None
         self._started = time.monotonic()
-        with asking():  # before the load, which may take every connection there is
+        with asking():  # first, since the load may use all connections
             self._connection = primary.connect(primary.maintenance)
         self._sampler.start()
         return self
@@ -237,10 +231,10 @@ class Watch:
         self._note_losses()
 
     def __call__(self) -> None:
-        """Note a replica that is lost; where replication is asynchronous the load goes on.
+        """Record lost replicas.
 
         Raises:
-            ServerError: too few are left for the quorum, so every commit waits for ever.
+            ServerError: too few are left for the quorum: commits would wait for ever.
 
         """
         self._note_losses()
@@ -259,7 +253,7 @@ class Watch:
                     if self._over.wait(_INTERVAL_S):
                         return
         except psycopg.Error as reason:
-            self._failures.append(f"the lag of the replicas was not sampled to the end: {reason_of(reason)}")
+            self._failures.append(f"sampling of the replicas' lag stopped early: {reason_of(reason)}")
 
     def _note_losses(self) -> None:
         for replica in self._replicas.members:
@@ -272,11 +266,11 @@ class Watch:
 
     @property
     def warnings(self) -> list[str]:
-        """What went wrong, and yet the load went on: what a reader of the trial has to know."""
-        losses = [f"{loss} during the trial; the load went on" for loss in self._lost.values()]
-        # another process of the primary serves it, or none did for a while
+        """Return warnings about the trial."""
+        losses = [f"{loss} during the trial; the load continued" for loss in self._lost.values()]
+        # a new walsender, or none for a while
         interruptions = [
-            f"{name} lost its connection during the trial and came back"
+            f"{name} lost its connection during the trial and reconnected"
             for name in self._replicas.names
             if name not in self._lost and len({row["pid"] for row in self.lag if row["replica"] == name}) > 1
         ]

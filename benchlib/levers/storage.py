@@ -1,4 +1,4 @@
-"""``storage``: where the data and the WAL of a level's server lie, and what caps its control group has."""
+"""``storage``: directories of data and WAL, and control group limits."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,65 +19,62 @@ _WAL_FOLDER = ("-X", "--waldir")
 
 
 class Storage(control_groups.Caps):
-    """Where the data and the WAL lie, and the caps; those of block I/O hold on the devices of the places."""
+    """Directories of data and WAL, and limits."""
 
     data: Place | None = None
     wal: Place | None = None
 
     @property
     def places(self) -> dict[str, Place]:
-        """The places by what they are for."""
+        """Return the directories by purpose."""
         places = {"data": self.data, "wal": self.wal}
         return {kind: place for kind, place in places.items() if place}
 
     @property
     def on_our_devices(self) -> bool:
-        """Whether no part of a server lies on a disk that is not ours."""
+        """Whether all files are on file systems made for the study."""
         return all(place and place.file_system for place in (self.data, self.wal or self.data))
 
     def devices(self, scratch: Path) -> tuple[str, ...]:
-        """The block devices that a server will lie on, once each.
-
-        What is made for the study is not there yet: the disk below it stands for it.
-        """
+        """Return the server's block devices; for a planned file system, the disk below."""
         return _devices({kind: Path(place.path or scratch) for kind, place in self.places.items()}, scratch)
 
     def check(self, wish: Wish, copies: int = 1) -> list[tuple[str, str]]:
-        """See whether a server's places and caps can be had, and its data fit, in so many copies; remarks.
+        """Check directories, limits and space for ``copies``; return remarks.
 
         Raises:
-            PreflightError: they cannot; the message says why and what to do.
+            PreflightError: not supported; with reason and remedy.
 
         """
         for place in self.places.values():
             volumes.check(place, wish.scratch)
         data, needed = self.data, copies * wish.data_mib
         if data and data.size and data.size >> 20 < needed:
-            raise PreflightError(f"its data takes about {needed:,} MiB, its storage has {data.size >> 20:,}")
+            raise PreflightError(f"its data need about {needed:,} MiB, its storage has {data.size >> 20:,}")
         control_groups.check(self, self.devices(wish.scratch))
         return [("remark", remark) for remark in control_groups.remarks(self, ours=self.on_our_devices)]
 
     def needs(self, data_mib: int) -> Needs:
-        """What a server takes: images in the scratch folder and file systems in memory whole, the data where they lie there."""
+        """Return a server's needs; images and tmpfs count in full."""
         made = [place for place in self.places.values() if place.path is None]
         memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
         images = sum((place.size or 0) >> 20 for place in made) - memory
         return Needs(images + (0 if self.data else data_mib), memory)
 
     def provide(self, name: str, site: Site) -> dict[str, Path]:
-        """Make the places of a server that is called ``name`` in the run, as :func:`.volumes.provide`: folders by what they are for."""
+        """Create the directories of the server ``name``."""
         return {
             kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.chapter)
             for kind, place in self.places.items()
         }
 
     def cap(self, server: Cluster, places: Mapping[str, Path], name: str, site: Site) -> None:
-        """Cap a server, whose files are there, for its next start; each trial will look whether the caps hold.
+        """Limit a stopped server; trials check the limits.
 
-        What the copying filled the page cache with goes, since nobody's memory cap is charged for it.
+        Evicts its files first: cached pages are not charged.
 
         Raises:
-            SettingError: the kernel refuses a cap.
+            SettingError: the kernel refuses a limit.
 
         """
         if self.memory:
@@ -91,7 +88,7 @@ class Storage(control_groups.Caps):
         site.remarks += control_groups.remarks(self, ours=ours)
 
     def words(self, plan: Plan) -> dict[str, str]:
-        """The places and caps of a server, by headings."""
+        """Return directories and limits by heading."""
         headings, folders = {"data": "data", "wal": "WAL"}, given_folders(plan)
         cells = {headings[kind]: _place_words(place, folders) for kind, place in self.places.items()}
         caps = {"reads": (self.read_iops, self.read_bytes), "writes": (self.write_iops, self.write_bytes)}
@@ -106,74 +103,73 @@ class Storage(control_groups.Caps):
 
 
 class StorageLever(Lever):
-    """Places (see :mod:`.volumes`) and caps (see :mod:`.control_groups`)."""
+    """Directories (:mod:`.volumes`) and limits (:mod:`.control_groups`)."""
 
     key = "storage"
     model = Storage | None
     unchanged = "no cap"
 
     def conflict(self, level: Level) -> str | None:
-        """The WAL's folder has one place to be named in."""
+        """Refuse a WAL directory in initdb's options."""
         if level.storage and any(option.split("=")[0] in _WAL_FOLDER for option in level.initdb):
             return "name the folder of the WAL in 'storage', not in the options of initdb"
         return super().conflict(level)
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Folders, each file system that can be made, and each kind of cap."""
+        """Return rows for directories, file systems and limits."""
         devices = block_devices(existing(scratch))
         small = {kind: Place(file_system=kind, size=320 << 20) for kind in get_args(FileSystem)}
         return [
-            Finding(self.key, no_server(), "in folders that are there"),
+            Finding(self.key, no_server(), "in existing directories"),
             *(Finding(f"storage: {kind}", refusal(volumes.check, small[kind], scratch)) for kind in small),
             Finding("storage: caps on I/O", refusal(control_groups.check, Storage(read_iops=1), devices)),
             Finding("storage: cap on memory", refusal(control_groups.check, Storage(memory=1), ())),
         ]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Try the places, and see whether there are caps; a remark on what the caps do not hold for."""
+        """Check directories and limits; return remarks."""
         return storage_of(wish.level).check(wish)
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """As :meth:`Storage.needs`: of data that lie elsewhere nothing."""
+        """Return the storage's needs."""
         return storage_of(wish.level).needs(so_far.scratch)
 
     def before_files(self, site: Site) -> None:
-        """Make the places."""
+        """Create the directories."""
         site.places = storage_of(site.level).provide(site.name, site)
         site.devices = _devices(site.places, site.scratch)
 
     def before_start(self, site: Site) -> None:
-        """Set the caps, which did not slow the copying."""
+        """Set the limits, after the files are copied."""
         storage_of(site.level).cap(site.cluster, site.places, site.name, site)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """The places, and what is capped."""
+        """Return directories and limits."""
         return storage_of(plan.level(name)).words(plan)
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Where a server lies by itself, and that nothing is capped."""
+        """Return the default directory, or "no cap"."""
         return {"data": "scratch folder", "WAL": "with the data"}.get(heading, self.unchanged)
 
     def crash_costs(self, level: Level) -> list[str]:
-        """A file system in memory."""
-        lost = "a power cut loses the cluster, which lies in memory (tmpfs)"
+        """Return the cost of a file system in memory."""
+        lost = "a power cut loses the cluster, which is in memory (tmpfs)"
         places = storage_of(level).places.values()
         return [lost] if any(place.file_system == "tmpfs" for place in places) else []
 
 
 def storage_of(level: Level) -> Storage:
-    """What a level asks for; without the key, nothing."""
+    """Return a level's storage; empty by default."""
     return Storage.model_validate(level.storage or {})
 
 
 def _devices(places: Mapping[str, Path], scratch: Path) -> tuple[str, ...]:
-    """Those that hold a server with these places, as far as they are there."""
     folders = (places.get("data", scratch), *places.values())
     return tuple(dict.fromkeys(device for folder in folders for device in block_devices(existing(folder))))
 
 
 def _place_words(place: Place, folders: Mapping[str, str]) -> str:
-    """A place: ``xfs of 4 GB (noatime)``; ``folders`` has what stands for its path."""
+    """Return e.g. ``xfs of 4 GB (noatime)``; ``folders`` has the published names of paths."""
     folder = folders[place.path] if place.path else ""
     if not place.file_system:
         return folder

@@ -1,4 +1,4 @@
-"""``target``: a server that is not ours, instead of a cluster of our own."""
+"""``target``: an external server instead of an embedded cluster."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _MAKES_SCHEMA = re.compile(r"\bCREATE\s+SCHEMA\b", re.IGNORECASE)
 
 
 class TargetLever(Lever):
-    """A connection service or a URI; what a study needs there, it asks before it changes anything."""
+    """A connection service or a URI; rights are checked before anything changes."""
 
     key = "target"
     model = Target | None
@@ -24,37 +24,39 @@ class TargetLever(Lever):
     unchanged = "the study's own"
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Nothing is known of a server that nobody has named."""
-        note = "any server that a connection service or a URI reaches from here; a study looks first"
+        """Return a note only."""
+        note = "any server that a connection service or a URI reaches; a study checks it first"
         return [Finding(self.key, None, note)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Ask the server; its rows name its connection service."""
+        """Check the server; return facts."""
         target, plan = target_of(wish.level), wish.plan
         if target is None:
             return []
         if target.own_schema and _MAKES_SCHEMA.search(plan.level_workload(wish.name).load_sql):
-            raise PreflightError("its workload makes schemas, which 'own_schema' cannot hold: leave that out")
+            raise PreflightError(
+                "its workload creates schemas, which does not work with 'own_schema': leave that out"
+            )
         clients = plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside
         return Remote(target).preflight(
             clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib
         )
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """The server; of a URI nothing but that it is one."""
+        """Return the external server."""
         target, settings = target_of(plan.level(name)), plan.level(name).settings
         if target is None:
             return {}
-        everybody = ", server-wide settings for everybody there" if target.server_wide and settings else ""
-        return {"server": target_words(plan, target) + everybody}
+        note = ", server-wide settings for all its users" if target.server_wide and settings else ""
+        return {"server": target_words(plan, target) + note}
 
 
 def target_of(level: Level) -> Target | None:
-    """The server that a level names; None where its server is ours."""
+    """Return a level's external server, or None."""
     return Target.model_validate(level.target) if level.target else None
 
 
 def target_words(plan: Plan, target: Target) -> str:
-    """A server that is not ours: its connection service; of a URI nothing but that it is one."""
+    """Return the service name; of a URI only that it is one."""
     server = unpublished(plan).get(target.server, f"service {target.server}")
     return f"{server}, schema {target.own_schema}" if target.own_schema else server

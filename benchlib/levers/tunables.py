@@ -1,17 +1,13 @@
-"""Kernel tunables by the names that the studies use: set for a trial, read back, restored by the journal.
+"""Kernel tunables: set for a trial, read back, restored by the journal.
 
-``vm.swappiness``, ``fs.file-max`` and so on
-    any sysctl, with its dots
-``kernel.sched_migration_cost_ns``, ``kernel.sched_min_granularity_ns``
-    the sysctl of older kernels, or the file in debugfs that took its place (Linux 5.13), where that is mounted
-``scheduler``, ``read_ahead_kb``, ``nr_requests`` and so on
-    any file of the queue of the block devices under the servers' folders. A partition's queue
-    is its disk's; of a loop, RAID or mapped device it is its own, not that of what is below it, which is told
-    beside it
-``transparent_hugepage``, ``transparent_hugepage.defrag``
-    when memory comes in huge pages, and how hard the kernel tries to have some
+- ``vm.swappiness``, ``fs.file-max``: any sysctl.
+- ``kernel.sched_migration_cost_ns``, ``kernel.sched_min_granularity_ns``: the sysctl, or the file in
+  debugfs (Linux 5.13).
+- ``scheduler``, ``read_ahead_kb``, ``nr_requests``: queue files of the servers' block devices. A
+  partition uses its disk's queue. Disks below loop, RAID and mapped devices are only reported.
+- ``transparent_hugepage``, ``transparent_hugepage.defrag``
 
-A name with a ``?`` at its end is optional: where it cannot be set it is left out, with a word.
+A final ``?`` makes a name optional: a remark says if it is left out.
 
 Sources: Linux documentation, admin-guide/sysctl, block/queue-sysfs, admin-guide/mm/transhuge.
 """
@@ -44,7 +40,7 @@ STUDIED = (
     "kernel.sched_migration_cost_ns kernel.sched_min_granularity_ns scheduler read_ahead_kb nr_requests "
     "transparent_hugepage transparent_hugepage.defrag"
 )
-"""What the published studies set, and what is set beside it."""
+"""Tunables of the published studies, and related ones."""
 
 _LACKS = "this kernel lacks it"
 _MOVED = "this kernel lacks it, or has it in debugfs: mount that and run as root"
@@ -53,7 +49,7 @@ _CHOSEN = re.compile(r"\[(.+?)\]")
 
 
 class Tunable:
-    """One file of the kernel that holds one value."""
+    """One kernel file that holds one value."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -63,25 +59,25 @@ class Tunable:
         return self.name
 
     def unavailable(self, value: str | None = None) -> str | None:
-        """Why it cannot be set here, or not to this value; None if it can, as far as can be told untried."""
+        """Return why it, or this value, cannot be set, or None."""
         try:
-            # opened for writing, which changes nothing, the file tells more than its permissions do
+            # opening for writing changes nothing and shows more than the permissions
             os.close(os.open(self.path, os.O_RDWR))
             text = self.path.read_text()
         except (FileNotFoundError, NotADirectoryError):
             return _MOVED if self.name in KNOBS else _LACKS
         except OSError as reason:
-            return _ROOT_ONLY if os.geteuid() != 0 else f"closed by the kernel: {reason.strerror}"
+            return _ROOT_ONLY if os.geteuid() != 0 else f"refused by the kernel: {reason.strerror}"
         offered = _CHOSEN.sub(r"\1", text).split()
         if value is None or value in offered or not _CHOSEN.search(text):
             return None
         return f"it offers {', '.join(offered)}, not {value}: if that is a module, load it"
 
     def read(self) -> str:
-        """The value in force: of a file that lists what can be chosen (``always [madvise] never``) the one in brackets.
+        """Return the current value; of ``always [madvise] never`` the one in brackets.
 
         Raises:
-            OSError: the kernel does not tell.
+            OSError: not readable.
 
         """
         text = self.path.read_text().strip()
@@ -89,11 +85,11 @@ class Tunable:
         return chosen[1] if chosen else text
 
     def apply(self, value: str, chapter: Chapter) -> str:
-        """Set it, having noted in the chapter what brings back the state that it finds; what is in force then.
+        """Record the former state, set a value, and return the value read back.
 
         Raises:
-            SettingError: the kernel refuses the value, in its own words, or makes another of it.
-            StudyError: the note cannot be kept.
+            SettingError: the kernel refuses or changes it.
+            StudyError: the journal cannot be written.
 
         """
         with os_errors_as(SettingError, f"the kernel refuses {self} {value}"):
@@ -107,20 +103,20 @@ class Tunable:
         return in_force
 
     def _ways_back(self, value: str) -> list[Written]:
-        """The changes to note before the value is written, in that order: the last is undone first."""
+        """Return the changes to record before writing; the last is undone first."""
         return [_written(self.path, self.read(), value)]
 
 
 def _written(path: Path, former: str, value: str) -> Written:
-    # to write nothing at all changes nothing: an empty value is an empty line
+    # an empty write changes nothing: an empty value is an empty line
     return Written(path=path, former=former or "\n", value=value)
 
 
 class View(Tunable):
-    """One of two views of the same knob, a share of memory or bytes: to set one makes the other read 0.
+    """One of two files for one kernel value: setting one makes the other 0.
 
-    Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0, and to write a ratio that
-    holds already leaves the bytes in force; so what is noted is the view that was in force.
+    Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0; writing an unchanged ratio keeps the
+    bytes active. So the active file is recorded.
     """
 
     def _ways_back(self, value: str) -> list[Written]:
@@ -129,12 +125,12 @@ class View(Tunable):
         for path in (ratio, amount):
             if (former := path.read_text().strip()) != "0":
                 return [_written(path, former, value if path == self.path else "0")]
-        # neither is in force: that state is reached over another ratio only
+        # neither is active: only another ratio leads back to that state
         return [_written(ratio, "0", "1"), _written(ratio, "1", value if ratio == self.path else "0")]
 
 
 class Queue(Tunable):
-    """A setting of a block device's queue: a file in the queue's folder."""
+    """A file of a block device's queue."""
 
     def __str__(self) -> str:
         return f"{self.name} of {self.path.parents[1].name}"
@@ -142,8 +138,8 @@ class Queue(Tunable):
     def _ways_back(self, value: str) -> list[Written]:
         if self.name not in ("scheduler", "nr_requests"):
             return super()._ways_back(value)
-        # a scheduler begins with its own settings and number of requests, and that number decides on
-        # asynchronous ones: they are restored after it, the coarse (slice_idle) before the fine (slice_idle_us)
+        # a new scheduler resets its settings and nr_requests, which resets asynchronous ones:
+        # restore them after it, the coarse (slice_idle) before the fine (slice_idle_us)
         queue = self.path.parent
         reset = [*sorted((queue / "iosched").glob("*"), reverse=True), queue / "nr_requests"]
         files = [path for path in reset if path != self.path and path.stat().st_mode & 0o200]
@@ -152,34 +148,30 @@ class Queue(Tunable):
 
 
 def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
-    """Whether a level's tunables can be set here: a word on each optional one that cannot.
+    """Check a level's tunables; return remarks on those left out.
 
-    ``devices`` are the kernel's names of the block devices under the servers' folders.
-    Nothing is changed.
+    ``devices``: kernel names of the servers' block devices.
 
     Raises:
-        PreflightError: one that is not optional is unknown, lacking or not ours to set, or is not
-            offered the value; or both views of one knob are to be in force.
+        PreflightError: one is not available, or both views of a value are set.
 
     """
     return _split(host, devices)[1]
 
 
 def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapter) -> dict[str, str]:
-    """Set a level's tunables, each noted in the chapter before; what is in force then, by name.
+    """Set a level's tunables, recorded in the journal; return the values by name.
 
-    Of a queue also what is in force at the disks below its device, which is left as it is.
-
-    ``Chapter.undo()`` restores them, after an error too.
+    Includes the queue values of the disks below. ``Chapter.undo()`` restores all.
 
     Raises:
-        PreflightError: one has gone since the check.
-        SettingError: the kernel refuses a value or makes another of it.
-        StudyError: a note cannot be kept.
+        PreflightError: one is no longer available.
+        SettingError: the kernel refuses or changes a value.
+        StudyError: the journal cannot be written.
 
     """
     wanted, in_force = _split(host, devices)[0], dict[str, str]()
-    # a view of 0 follows from the other view; the number of requests is the scheduler's to reset
+    # a view of 0 follows from the other view; the scheduler resets nr_requests
     for tunable, value in sorted(wanted, key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests"):
         in_force[tunable.name] = tunable.apply(value, chapter)
     queues = [tunable for tunable, _ in wanted if isinstance(tunable, Queue)]
@@ -187,7 +179,6 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapte
 
 
 def _below(queues: Iterable[Queue]) -> dict[str, str]:
-    """What is in force of these settings at the disks below their devices."""
     values = {}
     for queue in queues:
         for tunable in _tunables(queue.name, disks_below(queue.path.parents[1].name)):
@@ -197,14 +188,14 @@ def _below(queues: Iterable[Queue]) -> dict[str, str]:
 
 
 def survey(devices: Sequence[str]) -> list[tuple[str, str | None]]:
-    """The studies' tunables by name, each with None if it can be set here, or why not."""
+    """Return the published tunables, each with its obstacle or None."""
     return [(name, _obstacle(name, None, devices)) for name in STUDIED.split()]
 
 
 def _split(
     host: Mapping[str, int | str], devices: Sequence[str]
 ) -> tuple[list[tuple[Tunable, str]], list[str]]:
-    """What is to be set, and a word on each optional one that is left out."""
+    """Return the tunables to set, and remarks on those left out."""
     wanted: list[tuple[Tunable, str]] = []
     left_out, refused = list[str](), list[str]()
     for key, given in host.items():
@@ -218,30 +209,29 @@ def _split(
             refused.append(f"{name} ({why})")
     if refused:
         raise PreflightError(
-            f"kernel tunables that cannot be set here: {', '.join(refused)}; a '?' after a name leaves it out where that is so"
+            f"kernel tunables that cannot be set here: {', '.join(refused)}; add '?' to a name to leave it out here"
         )
     in_force = {tunable.name for tunable, value in wanted if value != "0"}
     if clash := [f"{ratio} and {amount}" for ratio, amount in RATIOS.items() if {ratio, amount} <= in_force]:
-        raise PreflightError(f"{clash[0]} are two views of one knob: set one of them to 0 or leave it out")
+        raise PreflightError(f"{clash[0]} are two views of one value: set one of them to 0 or leave it out")
     return wanted, left_out
 
 
 def _obstacle(name: str, value: str | None, devices: Sequence[str]) -> str | None:
-    """Why a tunable cannot be set here; None if it can."""
     tunables = _tunables(name, devices)
     if not tunables:
-        return "the servers' folders are on no block device"
+        return "the servers' directories are on no block device"
     return next((why for tunable in tunables if (why := tunable.unavailable(value))), None)
 
 
 def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
-    """What a name stands for: one tunable, or one for each device."""
+    """Return one tunable, or one per device."""
     if name in HUGE_PAGES:
         return [Tunable(name, facts.ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
         path = facts.ROOT / "proc/sys" / name.replace(".", "/")
         moved = (facts.ROOT / "sys/kernel/debug/sched" / file for file in KNOBS.get(name, ()))
-        path = next(filter(os.path.exists, (path, *moved)), path)  # root alone may look into debugfs
+        path = next(filter(os.path.exists, (path, *moved)), path)  # only root can read debugfs
         return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
     disks = dict.fromkeys(queue_of(device) for device in devices)
     return [Queue(name, facts.ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]

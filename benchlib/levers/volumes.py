@@ -1,12 +1,8 @@
-"""Where a server's folders lie: in a folder that the user names, or on a file system made for the study.
+"""The directories of a server: the user's, or on a file system made for the study.
 
-A file system other than tmpfs lies in a file behind a loop device. The file is written in full: in one
-that is sparse or only reserved the first write to each block costs more than any later one (writing 800 MB
-was a third slower), so a trial would measure how much of the disk earlier trials had touched. A full disk
-thus also shows at once, not in mid-trial. In the run's own folder such a file serves one file system after the other. The device reads and writes the file directly: through the page
-cache all would be cached twice, and once outside the servers' control group. What file systems do in
-the background by themselves (ext4's late initialisation, discarding, which would punch holes into the
-file) is off unless the mount options ask for it.
+A loop file is written in full and reused in the run. In a sparse one first writes are slower
+(800 MB: a third), and a full disk would show late. Direct I/O avoids caching twice. ext4's lazy
+initialisation and discard are off unless mount options enable them.
 """
 
 import os
@@ -30,22 +26,21 @@ from benchlib.plan.level import Model
 FileSystem = Literal["ext4", "xfs", "btrfs", "tmpfs"]
 
 _MAKE = {
-    # without -b small ones get blocks of 1 kB; nobody but the server uses it, so nothing is set aside for root
+    # -b: small ones would get blocks of 1 kB; -m: no blocks reserved for root
     "ext4": ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
     "btrfs": ["mkfs.btrfs", "-q", "-f", "--nodiscard"],
 }  # fmt: skip
 _MAKERS = "Debian: e2fsprogs, xfsprogs, btrfs-progs"
 _TRIAL_SIZE = 320 * facts.MEBIBYTE
-"""Of the small file system that is made to see whether it can be: xfs wants 300 MiB."""
+"""Size of the file system in a test; xfs needs 300 MiB."""
 
 
 class Place(Model):
-    """Where a folder of the server lies: in a given folder, or on a file system made for the study.
+    """A directory of the server.
 
-    A file system other than ``tmpfs`` is made on a loop device, whose file lies in ``path`` or
-    the scratch folder. ``size`` is in bytes. A text that begins with ``/`` stands for the
-    ``path``, another one for the ``file_system``.
+    File systems other than ``tmpfs`` use a loop file in ``path`` or the scratch directory. ``size`` is in
+    bytes. A text is a ``path`` (``/…``) or a ``file_system``.
     """
 
     path: Annotated[str | None, Field(pattern="^/")] = None
@@ -63,7 +58,7 @@ class Place(Model):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.path is None and self.file_system is None:
-            raise ValueError("a place has a 'path', a 'file_system', or both")
+            raise ValueError("set a 'path', a 'file_system', or both")
         if self.file_system is None and (self.size or self.mount_options):
             raise ValueError("'size' and 'mount_options' belong to a 'file_system' made for the study")
         if self.file_system and self.size is None:
@@ -74,13 +69,10 @@ class Place(Model):
 
 
 def check(place: Place, scratch: Path) -> None:
-    """See whether a place can be provided on this machine; nothing of the attempt remains.
-
-    A file system is really made and mounted, a small one in memory, in a mount namespace that goes
-    with the process that does it, so that even a crash leaves nothing.
+    """Check a place by mounting a small copy in a temporary namespace.
 
     Raises:
-        PreflightError: it cannot; the message says why and what to do.
+        PreflightError: not supported; with reason and remedy.
 
     """
     if place.path is not None:
@@ -89,8 +81,8 @@ def check(place: Place, scratch: Path) -> None:
         return
     if os.geteuid() != 0:
         raise PreflightError(
-            f"only root can make a file system ({place.file_system}): run as root, or mount one yourself and "
-            "name its folder as the 'path'"
+            f"only root can make a file system ({place.file_system}): run as root, or mount one and "
+            "name its directory as the 'path'"
         )
     in_memory, folder = place.file_system == "tmpfs", Path(place.path or scratch)
     wanted = (place.size or 0) // facts.MEBIBYTE
@@ -98,8 +90,8 @@ def check(place: Place, scratch: Path) -> None:
     if wanted > free:
         where = "of memory" if in_memory else f"under {folder}"
         raise PreflightError(
-            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free: "
-            "name a smaller 'size' or another 'path'"
+            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free. "
+            "Set a smaller 'size' or another 'path'."
         )
     _try(place)
 
@@ -107,19 +99,18 @@ def check(place: Place, scratch: Path) -> None:
 def _check_folder(path: Path, *, for_server: bool) -> None:
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
         raise PreflightError(
-            f"the place {path} is no folder that we can write to: make it, mount a disk there, or change its owner"
+            f"{path} is not a writable directory: create it, mount a disk there, or change its owner"
         )
     check_folder(path)
     user = server_user()
     if for_server and Shell(user).run(["test", "-x", path]).returncode != 0:
         raise PreflightError(
-            f"the servers' user {user} cannot enter the place {path}: give x to others on it and the folders above"
+            f"the servers' user {user} cannot enter {path}: run chmod o+x on it and its parents"
         )
 
 
 @cache
 def _try(place: Place) -> None:
-    """Make and mount a small file system of the kind, with the options, where nobody sees it; once, if it works."""
     source, make = "tmpfs", "true"
     if place.file_system != "tmpfs":
         source, size = "/tmp/image", min(place.size or 0, _TRIAL_SIZE)
@@ -128,25 +119,24 @@ def _try(place: Place) -> None:
         set -e; mount -t tmpfs tmpfs /tmp; mkdir /tmp/mount; {make}
         mount -t {place.file_system} -o '{_mount_options(place)}' {source} /tmp/mount; mkdir /tmp/mount/files
     """
-    # a slave lets go of what is unmounted outside; a private copy would keep it busy meanwhile
+    # a slave follows unmounts outside; a private copy would keep them busy
     unshare = ["unshare", "--mount", "--propagation", "slave"]
     done = Shell().run([*unshare, "sh", "-c", script], timeout_s=60)
     if done.returncode != 0:
         raise PreflightError(
-            f"a {place.file_system} cannot be made here: {done.complaint}; it takes a kernel that has it, the right "
-            f"to mount, the mount options of its kind and its mkfs ({_MAKERS}): else name a folder as the 'path'"
+            f"a {place.file_system} cannot be made here: {done.complaint}. Needed: kernel support, the right to "
+            f"mount, valid mount options, and mkfs ({_MAKERS}). Or give only a 'path'."
         )
 
 
 def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapter) -> Path:
-    """A private empty folder (0700) of the shell's user at the place; undoing the chapter takes all away.
+    """Create a private empty directory (0700); the journal removes it.
 
-    ``scratch`` is the run's folder, ``name`` what the place is for; both show in the mount's path. If this
-    raises, what was made up to then is in the chapter too.
+    The mount's path contains ``scratch``, the run's directory, and ``name``.
 
     Raises:
-        TrialError: it cannot be made; the message says what was tried and has the program's own words and what to do.
-        StudyError: a change could not be noted, so it was not made.
+        TrialError: failed; with the program's output.
+        StudyError: the journal cannot be written.
 
     """
     if place.file_system is None:
@@ -160,13 +150,13 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
 
 
 def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Chapter) -> Path:
-    """Mount a copy of a place's image; the folder in it that the server used. ``name`` and ``chapter`` as for :func:`provide`.
+    """Mount a copy of an image; return the server's directory in it.
 
-    A file system that was not unmounted recovers from its own journal.
+    Its own journal recovers the file system.
 
     Raises:
-        TrialError: it cannot be mounted; in the program's own words.
-        StudyError: a change could not be noted, so it was not made.
+        TrialError: failed; with the program's output.
+        StudyError: the journal cannot be written.
 
     """
     return _mount(place, _attach(image, scratch, chapter), name, scratch, chapter)
@@ -176,7 +166,7 @@ def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
     chapter.note(Mounted(target=mount_point))
     _run(["mount", "-t", str(place.file_system), "-o", _mount_options(place), source, mount_point], scratch)
-    # not its root: initdb wants an empty folder, and ext4 has its lost+found there
+    # not its root: initdb needs an empty directory, ext4 has lost+found
     return mount_point / "files"
 
 
@@ -188,18 +178,18 @@ def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
 
 
 def _image(folder: Path, size: int, scratch: Path) -> Path:
-    """A file of so many bytes that is written in full: one whose file system has gone, or a new one."""
+    """Return an unused file of this size, or write a new one."""
     spare = [image for image in folder.glob("image-*") if not loop_devices(image)]
     for image in spare:
         if image.stat().st_size == size:
             return image
     for image in spare:
-        files.remove(image)  # no more disk than the places of one level take
+        files.remove(image)  # to use no more disk than one level needs
     unwritten, image = folder / "unwritten", folder / f"image-{secrets.token_hex(4)}"
-    # ours alone, since the server's data are nobody else's business
+    # 0600: it will hold the server's data
     _run(["install", "--mode=600", "/dev/null", unwritten], scratch)
     zeros = ["dd", "if=/dev/zero", f"of={unwritten}", "bs=4M", "iflag=count_bytes", f"count={size}"]
-    try:  # in one piece, as far as there is one
+    try:  # contiguous if possible
         _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
         _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
     except BaseException:
@@ -211,27 +201,25 @@ def _image(folder: Path, size: int, scratch: Path) -> Path:
 
 def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:
     chapter.note(Attached(file=image))
-    # where somebody else takes the free device that it has found, losetup looks for another by itself
+    # if another process takes the free device, losetup looks for the next
     return _run(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
 
 
 def _run(argv: list[str | Path], scratch: Path) -> str:
-    """Run a system's program as ourselves; what it printed.
-
-    It works inside the run's folder, by which the guardian finds it.
+    """Run a program in the run's directory, where the guardian finds it.
 
     Raises:
         TrialError: it failed.
 
     """
     done = Shell().run(argv, cwd=scratch, timeout_s=3600)
-    done.insist(TrialError, "there is no place for the server, so make room or name another")
+    done.insist(TrialError, "no space for the server's files: free some, or set another 'path'")
     return done.stdout.strip()
 
 
 def _mount_options(place: Place) -> str:
-    """The user's own after ours, since of two that contradict each other the later holds; the size of a tmpfs last."""
-    own = place.mount_options or "defaults"
+    """Return the mount options; the user's come later and win."""
+    options = place.mount_options or "defaults"
     if place.file_system == "tmpfs":
-        return f"{own},mode=0755,size={place.size}"
-    return f"nodiscard,{own}" if place.file_system == "btrfs" else own
+        return f"{options},mode=0755,size={place.size}"
+    return f"nodiscard,{options}" if place.file_system == "btrfs" else options

@@ -1,1 +1,1 @@
-"""Load tools: how each is called, what it prints, and the logs that it leaves."""
+"""Load tools: command lines, output and logs."""

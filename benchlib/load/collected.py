@@ -1,8 +1,8 @@
-"""A folder of outputs, as a shell loop leaves it, as trials: which level and which block each run is. Pure.
+"""Converts a directory of outputs to trials. Pure.
 
-Names tell it where they can (``pg16/run3.txt``, ``clients=16-2.log``): the last number behind a word such as *run* is the
-block, what is left of the path is the level. Runs that differ in clients, scale, script or protocol are different levels. Of what
-pgbench-tools leaves (``SERVER/SET/TEST/results.txt``) server and set are the level, and the numbers of tests their order in time.
+In a path (``pg16/run3.txt``) a number after a word such as *run* is the block, the rest the level.
+Different clients, scale, script or protocol are different levels. pgbench-tools: ``SERVER/SET`` is the
+level, ``TEST`` the order.
 """
 
 import itertools
@@ -32,25 +32,25 @@ _TRAILING = re.compile(r"[ _.-](\d{1,4})$")
 _NOTHING = "no line of a known kind"
 _TOOLS = re.compile(r"(?:(?P<level>.+)/)?(?P<test>\d+)/results\.txt")
 _COPIED = 0.5
-"""Files that were written in less of the time that their runs took were not written as the runs ended."""
+"""Below this share of the runs' duration, file times are those of a copy."""
 NOTES = {
-    "order": "the order in time is not known (the files were written closer together than the runs took, as by a copy)",
-    "sequential": "all runs of one level came before those of another: a host that drifts looks like an effect of the level",
-    "same_order": "levels ran in the same order each time, which nobody drew: what one leaves behind looks like an effect of the next",
-    "drift": "runs of a level change by {:+.1f} % from first to last; an unknown drift of the host of {:.1f} % would be taken for an effect",
-    "worst_drift": "if each level ran by itself, an unknown drift of the host of {1:.1f} % would be taken for an effect",
-    "no_drift": "with fewer than 3 runs of a level any drift of the host would be taken for an effect",
-    "by_time": "blocks are the order in time inside a level, not runs side by side: to pair them gains nothing",
-    "rate": "some runs were under a rate, which their output does not tell: where it differed, name it with --level",
-    "no_control": "no level is there twice: how far two identical ones differ here is not known (give one with --control to analyze)",
-    "few": "with fewer than 3 runs of a level nothing can be said of it",
+    "order": "the order of the runs is unknown: the file times are closer together than the runs took, as after a copy",
+    "sequential": "all runs of one level came before those of another: drift of the host looks like an effect",
+    "same_order": "the levels always ran in the same order: after-effects of one level look like an effect of the next",
+    "drift": "runs of a level change by {:+.1f} % from first to last; a drift of {:.1f} % would look like an effect",
+    "worst_drift": "if the levels ran one after the other, a drift of {1:.1f} % would look like an effect",
+    "no_drift": "with fewer than 3 runs of a level any drift of the host would look like an effect",
+    "by_time": "blocks only number the runs of each level in time, so pairing them gains nothing",
+    "rate": "some runs had a rate limit, which the output does not show: if limits differ, name them with --level",
+    "no_control": "no A/A control: the noise between identical levels is unknown (analyze --control LEVEL)",
+    "few": "a level with fewer than 3 runs cannot be judged",
 }
-"""What such data cannot tell."""
+"""Limits of such data."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file: its path below the folder, its text, and when it was last written (seconds)."""
+    """A file: relative path, text, modification time (seconds)."""
 
     name: str
     text: str
@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Collected:
-    """The runs that were understood, as rows of :data:`COLUMNS`; files that hold none; and what the data cannot tell."""
+    """Runs as rows of :data:`COLUMNS`, files without runs, and limits of the data."""
 
     rows: list[dict[str, Any]]
     passed_over: list[str]
@@ -67,17 +67,17 @@ class Collected:
 
 
 def collect(sources: Iterable[Source], level: str | None = None, block: str | None = None) -> Collected:
-    """Return the runs in files as trials. ``level`` and ``block`` are regular expressions for a path, whose first group counts.
+    """Return the runs as trials; the first groups of ``level`` and ``block`` match paths.
 
     Raises:
-        InputError: a file holds a run that cannot be read, a pattern matches nothing, or names do not tell the levels.
+        InputError: an unreadable run, a pattern without match, or unclear levels.
 
     """
     runs, passed_over, errors = list[dict[str, Any]](), list[str](), list[str]()
     sources = list(sources)
     tools = {source.name: match for source in sources if (match := _TOOLS.fullmatch(source.name))}
     for source in sorted(sources, key=lambda source: _when(source, tools)):
-        if tools and source.name not in tools:  # what is beside them, such as charts and the host's figures
+        if tools and source.name not in tools:  # such as charts and host statistics
             passed_over.append(source.name)
             continue
         try:
@@ -91,9 +91,7 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
         runs += [{**one, "file": source.name, "of": len(results), "at_s": source.at_s} for one in results]
     if errors:
         more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-        raise InputError(
-            f"{'; '.join(errors[:3])}{more}: mend or remove such files, since nothing is left out silently"
-        )
+        raise InputError(f"{'; '.join(errors[:3])}{more}: repair or remove these files")
     if not runs:
         raise InputError("no file holds the output of a pgbench or sysbench run")
     rows = [_row(run, order, level, block, tools) for order, run in enumerate(runs, 1)]
@@ -102,14 +100,14 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
     levels = Counter(row["level"] for row in rows)
     if len(levels) < 2:
         raise InputError(
-            f"all {len(rows)} runs are taken for one level ('{rows[0]['level']}'): say what tells levels apart in "
+            f"all {len(rows)} runs have one level ('{rows[0]['level']}'): give the part of the path that names the level in "
             f"'{rows[0]['file']}', such as --level '([^/]+)/' or --level 'pg(\\d+)'"
         )
     if twice := [
         key for key, times in Counter((row["level"], row["block"]) for row in rows).items() if times > 1
     ]:
         raise InputError(
-            f"level '{twice[0][0]}' has block {twice[0][1]} twice: say what counts the runs in "
+            f"level '{twice[0][0]}' has block {twice[0][1]} twice: give the part of the path that numbers the runs in "
             f"'{rows[0]['file']}', such as --block 'run(\\d+)'"
         )
     return Collected(
@@ -120,13 +118,13 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
 
 
 def _when(source: Source, tools: Mapping[str, re.Match[str]]) -> tuple[Any, ...]:
-    """What a file is sorted by: pgbench-tools counts its tests, other files tell when they were written."""
+    """Return the sort key: the test's number, or the modification time."""
     test = tools.get(source.name)
     return (0, int(test["test"])) if test else (1, source.at_s, source.name)
 
 
 def _in_order(runs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether files were written as far apart as runs that ended one after the other."""
+    """Return whether file times fit runs that ended one after the other."""
     return all(
         one["file"] == other["file"] or other["at_s"] - one["at_s"] >= _COPIED * _seconds(other)
         for one, other in itertools.pairwise(runs)
@@ -138,7 +136,7 @@ def _seconds(run: Mapping[str, Any]) -> float:
 
 
 def _runs(text: str) -> list[dict[str, Any]]:
-    """The runs in one text; of another kind than a run none."""
+    """Return the runs in a text."""
     results = parse_runs(text)
     if (kind := results[0]["kind"]) not in ("pgbench_summary", "sysbench"):
         raise ParseError(f"{_NOTHING}: it is {kind}")
@@ -188,7 +186,7 @@ def _found(pattern: str, path: str, option: str) -> re.Match[str]:
 
 
 def _by_conditions(rows: Sequence[dict[str, Any]], runs: Sequence[Mapping[str, Any]]) -> None:
-    """Tell levels apart by the conditions of their runs, where these differ inside one."""
+    """Split levels whose runs differ in conditions."""
     for key, title in _CONDITIONS.items():
         values = defaultdict(set)
         for row, run in zip(rows, runs, strict=True):
@@ -204,20 +202,20 @@ def _by_conditions(rows: Sequence[dict[str, Any]], runs: Sequence[Mapping[str, A
 
 
 def _number_blocks(rows: Sequence[dict[str, Any]]) -> bool:
-    """Number the runs of a level in their order where no name does, or names do not number each once; whether that was needed."""
+    """Number the runs of each level by time if a name has no number; return whether it did."""
     by_level = defaultdict(list)
     for row in rows:
         by_level[row["level"]].append(row)
     needed = any(row["block"] is None for row in rows)
     if needed:
-        for own in by_level.values():
-            for number, row in enumerate(own, 1):
+        for level_rows in by_level.values():
+            for number, row in enumerate(level_rows, 1):
                 row["block"] = number
     return needed
 
 
 def _same_order(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether levels ran in one order in all blocks, of which there are several."""
+    """Return whether levels ran in the same order in several blocks."""
     orders = defaultdict[Any, list[str]](list)
     for row in rows:
         orders[row["block"]].append(row["level"])
@@ -237,10 +235,10 @@ def _notes(
         max(one) < min(other) and len(one) + len(other) > 2
         for one, other in itertools.permutations(places.values(), 2)
     )
-    told = [row for row in rows if row["complete"] and row["tps"]]
-    drift = unseen_drift([row["level"] for row in told], [row["tps"] for row in told], in_order=in_order)
+    valid = [row for row in rows if row["complete"] and row["tps"]]
+    drift = unseen_drift([row["level"] for row in valid], [row["tps"] for row in valid], in_order=in_order)
     known = drift[0] == drift[0]
-    said = {
+    applies = {
         "order": not in_order,
         "sequential": in_a_row,
         "same_order": in_order and not in_a_row and _same_order(rows),
@@ -252,4 +250,4 @@ def _notes(
         "no_control": True,
         "few": min(levels.values()) < 3,
     }
-    return [NOTES[code].format(*drift) for code, holds in said.items() if holds]
+    return [NOTES[code].format(*drift) for code, holds in applies.items() if holds]

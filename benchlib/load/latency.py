@@ -1,4 +1,4 @@
-"""The latencies of a trial's transactions: pgbench's log kept as compressed Parquet, and the figures in it."""
+"""Transaction latencies of a trial: pgbench's log as compressed Parquet, and its quantiles."""
 
 import json
 import os
@@ -22,9 +22,10 @@ from benchlib.load.parse.transaction_log import STATUSES, Log, Span, ahead, narr
 
 _COUNTS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "script", "retries")
 SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionary(pa.int8(), pa.string())})
-"""A row per transaction: when it ended (since the epoch), its latency (null unless its status is ``ok``), how
-late it started (null without ``--rate``), the client and its own count of transactions, the script (from 0),
-how often it was tried again (null without ``--max-tries``), and ``ok`` or pgbench's word."""
+"""A row per transaction: end (since the epoch), latency (null unless ``ok``), delayed start (null without
+``--rate``), client, its transaction number, script (from 0), retries (null without ``--max-tries``),
+``ok`` or pgbench's word.
+"""
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
@@ -45,10 +46,9 @@ _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 @dataclass(frozen=True)
 class Latency:
-    """How long the transactions of one trial took; skipped and failed ones have no latency.
+    """Latencies of one trial's successful transactions.
 
-    ``quantiles_ms`` (``p50``, ``p95``, ``p99``, ``p999``) interpolate linearly and are None without a
-    transaction; ``transactions`` is how many have one.
+    ``quantiles_ms`` (linear interpolation) are None without transactions.
     """
 
     quantiles_ms: dict[str, float | None]
@@ -56,12 +56,12 @@ class Latency:
 
 
 def client_logs(folder: Path) -> list[Path]:
-    """Return the log files in a folder of the load tool's user."""
+    """Return the log files in the load tool's directory."""
     return [folder / name for name in host_files.listed(folder, foreign=True)]
 
 
 def _open(path: Path, owner: int) -> pa.NativeFile:
-    """Open a log that may belong to the load tool's user, by descriptor."""
+    """Open another user's log by descriptor."""
     descriptor = host_files.opened(path, owner=owner)
     try:
         return pa.OSFile(f"/dev/fd/{descriptor}")
@@ -70,21 +70,18 @@ def _open(path: Path, owner: int) -> pa.NativeFile:
 
 
 def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str], owner: int | None = None) -> None:
-    """Keep the log files of all threads of one pgbench, whose command line was ``argv``, as one Parquet file.
+    """Save the logs of one pgbench (command line ``argv``) as one Parquet file with ``SCHEMA``.
 
-    ``owner`` is the user whose files they are, if not this one.
-
-    Its columns are ``SCHEMA``. A torn last line of a file is left out, and counted in the file's note. Nothing
-    is left at ``target`` when it fails.
+    ``owner``: the files' user. Torn last lines are dropped and counted. A failure leaves no file.
 
     Raises:
-        ParseError: a line that is none, named; columns that the command line does not ask for.
+        ParseError: an invalid line, or columns that contradict ``argv``.
         InputError: there is no log.
         StudyError: the disk refused.
 
     """
     if not files:
-        raise InputError("no transaction log: pgbench writes one with --log")
+        raise InputError("no transaction log: run pgbench with --log")
     owner = os.geteuid() if owner is None else owner
     log = Log({path.name: partial(_open, path, owner) for path in files}, argv)
     if log.spans and not log.columns:
@@ -106,7 +103,6 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str], owner: in
 
 
 def _rows(log: Log, span: Span) -> pa.Table:
-    """The lines of a span as rows of ``SCHEMA``."""
     columns = log.rows(log.read(span), log.columns)
     if columns is None:
         raise log.fault(span)
@@ -124,10 +120,10 @@ def _rows(log: Log, span: Span) -> pa.Table:
 
 
 def read_latency(path: Path) -> Latency:
-    """The latencies in what ``keep_log`` kept.
+    """Return the latencies in a saved log.
 
     Raises:
-        InputError: the file is damaged, or of another kind, or its times are not of one trial.
+        InputError: damaged, of another kind, or not of one trial.
 
     """
 
@@ -143,19 +139,16 @@ def read_latency(path: Path) -> Latency:
     last = max((int(seconds.max()) for _, seconds in parts if len(seconds)), default=-1)
     rows = sum(len(seconds) for _, seconds in parts)
     if last - first > min(_MOST_SECONDS, 86_400 + 100 * rows):
-        raise ParseError(f"transaction log: times from {first} to {last} s: not of one trial")
+        raise ParseError(f"transaction log: the times {first} to {last} s are not of one trial")
     latencies = np.concatenate([np.array([], np.uint32), *(latencies for latencies, _ in parts)])
     return Latency(quantiles_ms(latencies, QUANTILES), rows)
 
 
 def thin_log(path: Path, target: Path) -> bool:
-    """Write a log that ``keep_log`` kept anew, with the same :class:`Latency`; False where it was thin already.
-
-    Of a transaction that ended well the second remains in which it did, and its latency. Inside a second latencies are
-    sorted, which is what makes them small.
+    """Write a smaller log with the same :class:`Latency`; return False if it is already small.
 
     Raises:
-        InputError: the file is damaged, or of another kind.
+        InputError: damaged, or of another kind.
 
     """
     with _readable(path):
@@ -182,16 +175,16 @@ def _note(path: Path, schema: pa.Schema) -> dict[str, Any]:
     columns = [group.column(at) for group in groups for at in range(group.num_columns)]
     counted = max([about.num_rows, sum(rows), *(column.num_values for column in columns)])
     if not isinstance(note, dict) or counted > most or sum(rows) != about.num_rows:
-        raise ValueError("it is no log of ours")
+        raise ValueError("not written by benchlib")
     unpacked = sum(column.total_uncompressed_size for column in columns)
     if unpacked > max(_FEW_BYTES, _MOST_BYTES * path.stat().st_size):
-        raise ValueError("it unpacks to more than a log of ours")
+        raise ValueError("it unpacks to more than a log can hold")
     return note
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what a damaged file raises into one error that names it."""
+    """Turn all errors of a damaged file into one that names it."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as reason:

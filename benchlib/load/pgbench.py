@@ -1,7 +1,6 @@
-"""pgbench: driving a server, and loading pgbench's own tables as a measurement of its own.
+"""pgbench: run a load, or load its tables as a measurement.
 
-Source of the options: PostgreSQL documentation, "pgbench". The newest pgbench drives
-every server, so its spelling of options is the one used.
+Always the newest pgbench. Source of the options: PostgreSQL documentation, "pgbench".
 """
 
 from collections.abc import Mapping
@@ -17,17 +16,17 @@ LOADING = {
     "init_vacuum_s": ("vacuum",),
     "init_keys_s": ("primary_keys",),
 }
-"""Parts of the loading time, and pgbench's own names for each: making the rows, vacuum, primary keys."""
+"""Parts of the loading time, each with pgbench's names for it."""
 
 
 class Pgbench(LoadTool):
-    """pgbench's scripts, built in or given, on its tables or others."""
+    """pgbench with built-in or other scripts, on any tables."""
 
     name: ClassVar = "pgbench"
     kind: ClassVar = "pgbench_summary"
 
     def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """The scale too, which of other tables than its own pgbench does not know."""
+        """Return also the scale, which pgbench knows for its own tables only."""
         return {
             "clients": load.clients,
             "threads": min(max(load.threads, len(load.generators)), load.clients),  # each generator has one
@@ -37,13 +36,13 @@ class Pgbench(LoadTool):
         }
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """The command line that makes pgbench's tables, for a workload on them."""
+        """Return the command that creates pgbench's tables, if needed."""
         return _init_argv(self.program, connection, workload, scale) if workload.pgbench_tables else []
 
     def argv(self, job: Job) -> list[str]:
-        """Run the job's scripts, with a reading of the progress each second."""
+        """Return the command that runs the job's scripts, with progress each second."""
         load, workload = job.load, job.workload
-        # pgbench reads the scale from its own tables for built-in scripts; others must be told, if their data has one
+        # for built-in scripts pgbench reads the scale from its tables; other scripts need the option
         own_scripts = any(
             script.sql is not None
             and (workload.pgbench_tables or (workload.load_sql and ":scale" in script.sql))
@@ -69,40 +68,40 @@ class Pgbench(LoadTool):
         argv = [str(self.program), *_options(job.connection, options)]
         argv += [f"--define={name}={value}" for name, value in load.variables.items()]
         for script, path in job.scripts:
-            # pgbench takes what follows the last @ for a weight, also inside a path
+            # pgbench reads a weight after the last @, also inside a path
             weight = f"@{script.weight}" if len(job.scripts) > 1 or "@" in str(path) else ""
             argv.append(f"--builtin={script.builtin}{weight}" if script.builtin else f"--file={path}{weight}")
         return [*argv, job.connection.dbname]
 
 
 class PgbenchInit(LoadTool):
-    """``pgbench --initialize``: each run drops and makes pgbench's tables anew, so none has to go before."""
+    """``pgbench --initialize``; needs no warm-up."""
 
     name: ClassVar = "pgbench --initialize"
     kind: ClassVar = "pgbench_init"
     warms: ClassVar = False
 
     def refusal(self, load: Load) -> str | None:
-        """A quantile of latencies, and several who load the same tables."""
+        """Refuse latency quantiles and several generators."""
         if len(load.generators) > 1:
-            return "one host loads the tables: name one in 'from'"
-        why = "loading has no transactions, whose latencies the metric needs"
+            return "only one host can load the tables: name one in 'from'"
+        why = "loading has no transactions, but the metric needs their latencies"
         return why if load.transaction_log else None
 
     def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """The scale: there are no clients."""
+        """Return the scale; there are no clients."""
         return {"scale": scale}
 
     def argv(self, job: Job) -> list[str]:
-        """Make the tables of the workload."""
+        """Return the command that creates the tables."""
         return _init_argv(self.program, job.connection, job.workload, job.scale)
 
     def limit_s(self, load: Load) -> float:
-        """The same as of filling."""
+        """Return the limit for filling."""
         return FILL_LIMIT_S
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        """How long loading took, in all and in its parts, and its speed in rows per second."""
+        """Return the loading times and the rows per second."""
         rows, phases = parsed["rows"], parsed["phases_s"]
         seconds = phases["total"]
         parts = {
@@ -113,17 +112,14 @@ class PgbenchInit(LoadTool):
 
 
 def _init_argv(program: Path, connection: Connection, workload: Workload, scale: int) -> list[str]:
-    """The command line that makes pgbench's tables: ``scale`` × 100,000 accounts, about 15 MB each."""
+    """Return the command for ``scale`` × 100,000 accounts (about 15 MB each)."""
     fillfactor = workload.fillfactor if workload.fillfactor != 100 else None
     options = {"--scale": scale, "--fillfactor": fillfactor, "--quiet": True}
     return [str(program), "--initialize", *_options(connection, options), connection.dbname]
 
 
 def _options(connection: Connection, values: Mapping[str, Any]) -> list[str]:
-    """Long options: a flag for True, nothing for None and False, ``--name=value`` for the rest.
-
-    They begin with where to connect to, the database's name aside: it comes last.
-    """
+    """Return long options, first those of the connection; None and False are left out."""
     place = {"--host": connection.host, "--port": connection.port, "--username": connection.user}
     argv = []
     for name, value in {**place, **values}.items():

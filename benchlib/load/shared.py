@@ -1,4 +1,4 @@
-"""One load from several generators: how it is split among them, and how what each reports is put together."""
+"""Distributed load: split a load among generators, and merge their reports."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ _MAX_SEED = 2**31 - 1
 
 
 def split(load: Load, seed: int) -> dict[str, tuple[Load, int]]:
-    """What each generator of a load does, and with which seed: an even share of clients, threads and rate.
+    """Return each generator's load and seed: equal shares of clients, threads and rate.
 
-    A generator without a client is left out.
+    Generators without clients are left out.
     """
     names = load.generators[: load.clients]
     clients = _dealt(load.clients, len(names))
@@ -36,16 +36,15 @@ def _dealt(count: int, parts: int) -> list[int]:
 
 
 def measured_from(began_s: Sequence[float], reports: Sequence[Mapping[str, Any]]) -> list[float]:
-    """When each began to measure: a tool that was begun then connects first, within its time."""
+    """Return when each generator began to measure: after it connected."""
     took = [(report.get("initial_connection_ms") or 0) / 1000 for report in reports]
     return [begin + connected for begin, connected in zip(began_s, took, strict=True)]
 
 
 def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) -> float | None:
-    """Transactions a second of all in the time in which all measured, by each one's progress; inside a reading in proportion.
+    """Return the transactions per second while all measured, or None.
 
-    One who drives the server alone at either end would add to a sum of speeds what both together cannot reach. None where a
-    part of it is not known, or they have no time in common.
+    A sum of speeds is too high if one generator runs alone.
     """
     if not all(report["transactions"] and report["tps"] for report in reports):
         return None
@@ -66,9 +65,9 @@ def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) ->
 
 
 def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -> dict[str, Any]:
-    """The reports of generators that began together as the report of one: counts are sums, means are weighted.
+    """Merge generators' reports: sum counts, weight means.
 
-    Speeds are those of the time that they have in common where ``begins`` tell when each began to measure, else sums. Averaged percentiles are none, so what a tool tells of them is left out; the logs, put together, have them.
+    With ``begins`` speeds refer to the common time; else they are sums. Percentiles come from the logs.
     """
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
     whole = {
@@ -109,7 +108,7 @@ def _weighted(values: Sequence[float | None], weights: Sequence[float]) -> float
 
 
 def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
-    """The standard deviation of all latencies, from the means and deviations of the parts."""
+    """Return the standard deviation of all latencies."""
     parts = [(r["latency_average_ms"], r["latency_stddev_ms"]) for r in reports]
     if any(None in part for part in parts):
         return None
@@ -119,14 +118,13 @@ def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> fl
 
 
 def _together(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """The readings of all by their seconds, as far as all have one: who connects late begins late."""
+    """Merge the progress by seconds that all generators have."""
     by_second = [{round(row["elapsed_s"]): row for row in rows if row["elapsed_s"]} for rows in progress]
     shared = sorted(set.intersection(*map(set, by_second)))
     return [_reading([rows[second] for rows in by_second]) for second in shared]
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The progress of all in one second; those that began within a millisecond print it at the same time."""
     speeds = [row["tps"] for row in rows]
     tps = _summed(speeds)
     latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
@@ -134,7 +132,7 @@ def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:
-    """Which part of the time in which anybody measured all did, from 0 to 1; each window has a begin and an end."""
+    """Return the share (0 to 1) of the total time in which all measured; windows are (begin, end)."""
     begins, ends = zip(*windows, strict=True)
     whole = max(ends) - min(begins)
     return max(min(ends) - max(begins), 0.0) / whole if whole > 0 else 0.0

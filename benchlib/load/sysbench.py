@@ -1,7 +1,6 @@
-"""sysbench: its command lines for PostgreSQL.
+"""sysbench 1.0 for PostgreSQL; libpq adds passwords from the environment.
 
-Source of the options: ``sysbench --help`` and ``sysbench oltp_write_only help`` of version 1.0. What is left
-empty of the connection, libpq finds in the environment, where passwords are too.
+Source: ``sysbench --help``, ``sysbench oltp_write_only help``.
 """
 
 from pathlib import Path
@@ -14,14 +13,14 @@ from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 
 _UNDERSTOOD = {"clients", "threads", "protocol", "duration_s", "warmup_s", "rate", "waits_hz", "fsync_test"}
-"""What of a load is sysbench's to do, or nothing that its load tool has to know."""
+"""Fields of a load that sysbench supports or may ignore."""
 
 
 def find_sysbench() -> Path:
-    """Where sysbench is.
+    """Return the path of sysbench.
 
     Raises:
-        PreflightError: it is not installed.
+        PreflightError: not installed.
 
     """
     if program := which("sysbench"):
@@ -30,13 +29,13 @@ def find_sysbench() -> Path:
 
 
 class Sysbench(LoadTool):
-    """One of sysbench's tests, each client in a thread of its own."""
+    """One of sysbench's tests, with a thread per client."""
 
     name: ClassVar = "sysbench"
     kind: ClassVar = "sysbench"
 
     def refusal(self, load: Load) -> str | None:
-        """What pgbench can do and sysbench cannot."""
+        """Return the requested features that only pgbench has."""
         refused = [
             name
             for name, field in Load.model_fields.items()
@@ -47,13 +46,13 @@ class Sysbench(LoadTool):
         return f"sysbench cannot do {', '.join(refused)}" if refused else None
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """The command line that makes and fills a test's tables, several at a time."""
+        """Return the command that fills the tables, several in parallel."""
         assert workload.sysbench is not None
         threads = min(4, workload.sysbench.tables)
         return [*self._options(connection, workload, scale), f"--threads={threads}", "prepare"]
 
     def argv(self, job: Job) -> list[str]:
-        """Run the test for a time, with a reading of the progress each second."""
+        """Return the command that runs the test, with progress each second."""
         load = job.load
         return [
             *self._options(job.connection, job.workload, job.scale),
@@ -68,11 +67,11 @@ class Sysbench(LoadTool):
         ]
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        """Its clients are its threads, and what it ignored it ran again."""
+        """Return clients (threads) and retries (ignored errors)."""
         return {
             "errors": parsed["error_lines"],
             "clients": parsed["threads"],
-            # it runs again what met a deadlock or a conflict; any other error ends it
+            # it retries after a deadlock or conflict; other errors end it
             "retried_transactions": parsed["errors"],
             "failed_transactions": 0,
         }
@@ -90,5 +89,5 @@ class Sysbench(LoadTool):
             f"--pgsql-db={connection.dbname}",
             f"--tables={test.tables}",
             f"--table-size={test.rows_per_scale * scale}",
-            "--rand-type=uniform",  # as version 0.5 was told; the default of 1.0 prefers few rows
+            "--rand-type=uniform",  # as with 0.5; the default of 1.0 prefers few rows
         ]

@@ -1,4 +1,4 @@
-"""What every load tool is: it fills a server, drives it by one job, and reports in the same words as the others."""
+"""The base class of load tools: fill a server, run a job, report in common terms."""
 
 import re
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from benchlib.plan.model import Load
 from benchlib.plan.workload import Script, Workload
 
 FILL_LIMIT_S = 24 * 3600.0
-"""After how long filling a server is taken to hang."""
+"""Time limit for filling a server."""
 _FIGURES = (
     "transactions", "failed_transactions", "retried_transactions", "tps", "latency_average_ms", "latency_stddev_ms",
     "clients", "threads", "init_s",
@@ -24,12 +24,12 @@ _IDLE = re.compile(r"^(?:number of transactions actually processed: 0(?:/\d+)?$|
 _SEED = re.compile(
     r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
 )
-_UNTELLING = ("progress:", "pgbench: setting random seed")
+_NO_REASON = ("progress:", "pgbench: setting random seed")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Where a load tool connects to; libpq finds in the environment what is None. ``host`` may be a Unix socket's folder."""
+    """A load tool's server; libpq replaces None. ``host`` may be a socket directory."""
 
     host: str | None = None
     port: int | None = None
@@ -39,7 +39,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a load tool. ``scripts`` are the workload's, each with the file it was written to unless it is built in."""
+    """One run of a load tool; ``scripts`` have their files unless built in."""
 
     connection: Connection
     workload: Workload
@@ -52,10 +52,9 @@ class Job:
 
 @dataclass(frozen=True)
 class LoadTool(ABC):
-    """A program that fills and drives a server.
+    """A program that fills and loads a server.
 
-    ``name`` is what messages call it, ``kind`` that of its output in :mod:`benchlib.load.parse`; ``warms`` tells whether
-    a shorter run goes before as a warm-up.
+    ``name`` is for messages, ``kind`` for :mod:`benchlib.load.parse`; ``warms``: needs a warm-up.
     """
 
     program: Path
@@ -64,30 +63,30 @@ class LoadTool(ABC):
     warms: ClassVar[bool] = True
 
     def refusal(self, load: Load) -> str | None:
-        """What a load asks for that the tool cannot do; None where it can do all of it."""
+        """Return the unsupported part of a load, or None."""
         return None
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """The command line that makes the tables which the tool itself brings; empty where there are none."""
+        """Return the command that creates the tool's own tables, or an empty list."""
         return []
 
     @abstractmethod
     def argv(self, job: Job) -> list[str]:
-        """The command line of a job."""
+        """Return a job's command."""
 
     def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """What a report of a load tells of the conditions, as far as it does."""
+        """Return the conditions that a report shows."""
         return {"clients": load.clients}
 
     def limit_s(self, load: Load) -> float:
-        """After how long a run is taken to hang: generous, since clients may prepare statements before they begin."""
+        """Return the time limit of a run, generous for slow connecting."""
         return load.duration_s + 120 + 2 * load.clients
 
     def fill(self, shell: Shell, connection: Connection, workload: Workload, scale: int) -> None:
-        """Load the tables that the tool itself brings.
+        """Create the tool's own tables.
 
         Raises:
-            LoadError: it failed; the tool's own words are in the message.
+            LoadError: failed; with the tool's message.
 
         """
         if argv := self.fill_argv(connection, workload, scale):
@@ -96,11 +95,11 @@ class LoadTool(ABC):
                 raise LoadError(f"loading the data failed: {_reason(done.stdout, done.stderr)}")
 
     def report(self, stdout: str, stderr: str, returncode: int, argv: Sequence[str]) -> dict[str, Any]:
-        """What a finished run reported, as :meth:`read` gives it, once it is certain that it can be trusted.
+        """Return the verified report of a run.
 
         Raises:
             LoadError: it failed, lost a client, or did nothing.
-            ParseError: the report is none, or contradicts itself.
+            ParseError: the report is missing or contradictory.
 
         """
         if returncode != 0:
@@ -113,15 +112,14 @@ class LoadTool(ABC):
         return report
 
     def read(self, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the tool printed, in pgbench's words, whichever it was; what it does not tell is None.
+        """Parse output into pgbench's terms; unknown values are None.
 
-        Beside the tool's own keys (see :mod:`benchlib.load.parse`) there are always ``complete``, ``errors`` (lines),
-        ``transactions``, ``failed_transactions``, ``retried_transactions``, ``tps``, ``speed``, ``latency_average_ms``,
-        ``latency_stddev_ms``, ``clients``, ``threads``, ``init_s``, ``seed`` (printed), and the lists ``progress``, ``scripts`` and
-        ``statements``.
+        Always has ``complete``, ``errors``, ``transactions``, ``failed_transactions``, ``tps``, ``speed``,
+        ``retried_transactions``, ``latency_average_ms``, ``latency_stddev_ms``, ``clients``, ``threads``,
+        ``init_s``, ``seed``, ``progress``, ``scripts``, ``statements``.
 
         Raises:
-            ParseError: the output cannot be trusted.
+            ParseError: the output is not reliable.
 
         """
         parsed = parse_text(output, kind=self.kind, argv=list(argv) if argv else None)
@@ -134,17 +132,17 @@ class LoadTool(ABC):
         return {**common, **parsed, **self.translated(parsed)}
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        """The common keys that the tool's own output has by other names."""
+        """Return common keys from the tool's own."""
         return {}
 
 
 def ending(name: str, returncode: int, stdout: str, stderr: str = "") -> str:
-    """How a tool ended that should not have, and why, in its own words."""
+    """Return how and why a tool failed."""
     how = f"ended with status {returncode}" if returncode >= 0 else f"was ended by signal {-returncode}"
     return f"{name} {how}: {_reason(stdout, stderr)}"
 
 
 def _reason(stdout: str, stderr: str) -> str:
-    """The line that says why a tool failed, which sysbench prints among its output; pgbench's progress does not."""
-    lines = [line for line in Text(f"{stdout}\n{stderr}").lines if line and not line.startswith(_UNTELLING)]
-    return (faults(lines) or lines[-1:] or ["it said nothing"])[0]
+    """Return the line with the reason; sysbench prints it on stdout."""
+    lines = [line for line in Text(f"{stdout}\n{stderr}").lines if line and not line.startswith(_NO_REASON)]
+    return (faults(lines) or lines[-1:] or ["no output"])[0]

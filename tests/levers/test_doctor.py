@@ -75,7 +75,7 @@ def test_without_a_server_it_says_so_instead_of_failing() -> None:
     [
         ("virtual", True, "a virtual machine"),
         ("governor", "powersave", "the CPU governor is 'powersave'"),
-        ("file_system", {"type": "tmpfs", "options": "rw"}, "the scratch folder is in memory"),
+        ("file_system", {"type": "tmpfs", "options": "rw"}, "the scratch directory is in memory"),
     ],
 )
 def test_what_would_spoil_a_measurement_is_remarked(

@@ -55,10 +55,10 @@ def test_a_level_without_pgbouncer_is_left_out_with_what_to_install(installed: I
             "1.18.0",
             "transaction",
             {"protocol": "prepared"},
-            r"1\.18 keeps no prepared statements .* 1\.21 does",
+            r"1\.18 has no prepared statements .* 1\.21 has",
         ),
         ("1.21.0", "transaction", {"protocol": "prepared"}, None),
-        ("1.21.0", "transaction", {"generators": ["gen1"]}, "on the server's own host"),
+        ("1.21.0", "transaction", {"generators": ["gen1"]}, "accepts local connections only"),
     ],
 )
 def test_what_a_load_asks_of_pgbouncer(

@@ -203,7 +203,7 @@ def test_a_connection_that_was_lost_for_a_moment_is_noted(pair: Replicas) -> Non
         before = watch.lag[1]["pid"]
         pair.primary.execute(f"SELECT pg_terminate_backend({before})")
         assert eventually(lambda: watch.lag[-1]["pid"] not in (before, None))
-    assert watch.warnings == ["replica2 lost its connection during the trial and came back"]
+    assert watch.warnings == ["replica2 lost its connection during the trial and reconnected"]
 
 
 def test_a_broken_promise_is_found_and_a_commit_that_nobody_confirms_ends_in_time(
@@ -253,7 +253,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_woul
             replicas.primary.execute(INSERT)
             watch()
         assert eventually(lambda: watch.lag[-2]["state"] is None)
-    assert watch.warnings == ["replica1 ended during the trial; the load went on"]
+    assert watch.warnings == ["replica1 ended during the trial; the load continued"]
     assert watch.lag[-2]["replay_lag_bytes"] is None, "a figure that is missing is no 0"
     verified = replicas.verify(ROWS)
     assert (verified.held, verified.count) == (("replica2",), 20)

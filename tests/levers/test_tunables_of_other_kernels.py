@@ -53,7 +53,7 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Pat
     with pytest.raises(PreflightError, match="on no block device"):
         check({"read_ahead_kb": 256}, [])
     lay(kernel_root, {"proc/sys/vm/dirty_ratio": "20", "proc/sys/vm/dirty_bytes": "0"})
-    with pytest.raises(PreflightError, match="two views of one knob"):
+    with pytest.raises(PreflightError, match="two views of one value"):
         check({"vm.dirty_ratio": 5, "vm.dirty_bytes": 1 << 20}, [])
 
 

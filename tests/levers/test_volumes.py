@@ -158,10 +158,10 @@ def test_trying_leaves_nothing_even_when_killed(scratch: Path, run: Path) -> Non
     [
         ({**IMAGE, "mount_options": "noatime,nonsense=1"}, r"mount: .*mount options"),
         ({**MEMORY, "mount_options": "noatime,nonsense=1"}, r"mount: .*mount options"),
-        ({**IMAGE, "size": "900TB"}, r"does not fit: [\d,]+ MiB under .* are free: name a smaller"),
-        ({**MEMORY, "size": "900TB"}, r"does not fit: [\d,]+ MiB of memory are free: name a smaller"),
-        ({"path": "/nowhere/at/all"}, "/nowhere/at/all is no folder that we can write to"),
-        ({"path": "/etc/passwd"}, "/etc/passwd is no folder that we can write to"),
+        ({**IMAGE, "size": "900TB"}, r"does not fit: [\d,]+ MiB under .* are free. Set a smaller"),
+        ({**MEMORY, "size": "900TB"}, r"does not fit: [\d,]+ MiB of memory are free. Set a smaller"),
+        ({"path": "/nowhere/at/all"}, "/nowhere/at/all is not a writable directory"),
+        ({"path": "/etc/passwd"}, "/etc/passwd is not a writable directory"),
     ],
 )
 def test_what_cannot_be_provided_is_refused_beforehand(place: dict[str, Any], why: str, run: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_cannot_be_provided_is_refused_beforehand(place: dict[str, Any], wh
 
 def test_a_folder_that_the_servers_user_cannot_enter_is_refused(disk: Path, run: Path) -> None:
     disk.chmod(0o700)
-    with pytest.raises(PreflightError, match=f"user {server_user()} cannot enter the place {disk}"):
+    with pytest.raises(PreflightError, match=f"user {server_user()} cannot enter {disk}"):
         volumes.check(Place(path=str(disk)), run)
     volumes.check(Place(**IMAGE, path=str(disk)), run)
 
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(
     with pytest.raises(PreflightError, match=f"does not fit: .*under {small}"):
         volumes.check(place, run)
     inner = Journal(run / "inner").chapter()
-    with pytest.raises(TrialError, match=r"there is no place for the server.*No space left on device"):
+    with pytest.raises(TrialError, match=r"no space for the server's files.*No space left on device"):
         provided(place, run, inner)
     inner.undo()
     assert list(small.iterdir()) == []

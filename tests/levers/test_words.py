@@ -54,12 +54,12 @@ def rows(**levels: Any) -> dict[str, list[str]]:
         ({"storage": {"write_iops": 5000, "write_bytes": 8192}}, {"writes": ["no cap", "capped at 5,000 IOPS and 8 kB a second"]}),
         ({"storage": {"memory": "1.5GB"}}, {"memory": ["no cap", "capped at 1.5 GB, page cache included"]}),
         ({"storage": {"memory": 4096 << 40}}, {"memory": ["no cap", "capped at 4096 TB, page cache included"]}),
-        ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5, where it can be set"]}),
+        ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5, if it can be set"]}),
         ({"target": "production"}, {"server": ["the study's own", "service production"]}),
         ({"target": {"server": "crm", "own_schema": "bench"}}, {"server": ["the study's own", "service crm, schema bench"]}),
         (
             {"target": {"server": "crm", "server_wide": True}, "settings": {"jit": True}},
-            {"server": ["the study's own", "service crm, server-wide settings for everybody there"], "jit": ["default", "on"]},
+            {"server": ["the study's own", "service crm, server-wide settings for all its users"], "jit": ["default", "on"]},
         ),
     ],
 )  # fmt: skip
@@ -89,9 +89,9 @@ def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_defa
     levels = {"ours": {"settings": {"work_mem": "8MB"}, "load": {"clients": 9}}, "theirs": {"target": "crm"}}
     assert list(rows(**levels, other={"postgres": "16"}).items()) == [
         ("server", ["the study's own", "the study's own", "service crm", "the study's own"]),
-        ("PostgreSQL", ["default", "default", "as it is there", "16"]),
+        ("PostgreSQL", ["default", "default", "server's own", "16"]),
         ("clients", ["4", "9", "4", "4"]),
-        ("work_mem", ["default", "8MB", "as it is there", "default"]),
+        ("work_mem", ["default", "8MB", "server's own", "default"]),
     ]
 
 
@@ -130,7 +130,7 @@ RISKY = {"full_page_writes": False, "synchronous_commit": "no"}
         ({"settings": {"fsync": "fals"}}, ["corrupt the whole cluster"]),
         (
             {"settings": RISKY, "storage": {"wal": TMPFS}},
-            ["torn pages", "latest acknowledged", "lies in memory"],
+            ["torn pages", "latest acknowledged", "is in memory"],
         ),
     ],
 )

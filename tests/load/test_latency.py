@@ -172,7 +172,7 @@ GARBAGE = {
 @pytest.mark.parametrize(
     ("texts", "argv", "words"),
     [
-        ([], PLAIN, "no transaction log: pgbench writes one with --log"),
+        ([], PLAIN, "no transaction log: run pgbench with --log"),
         ([f"{START} 1824 1610977 2490387597 214 6780\n"], PLAIN, "is no line of this log"),
         ([GOOD], OPTIONS["rate"], "6 columns, but the command line asks for 7"),
         ([SEVEN], [], "only the command line can tell"),

@@ -164,7 +164,7 @@ IDLE = STDOUT[: STDOUT.index("number of failed")].replace("6000", "0")  # versio
     [
         (PGBENCH, STDOUT, STDERR + ABORTED, 2, "pgbench ended with status 2: FATAL:  terminating connection due to"),
         (PGBENCH, "", f"{STDERR}pgbench: error: connection failed: {MANY}", 1, "pgbench ended with status 1: pgbench: error: connection failed: sorry"),
-        (PGBENCH, "", STDERR, 2, "pgbench ended with status 2: it said nothing"),
+        (PGBENCH, "", STDERR, 2, "pgbench ended with status 2: no output"),
         (PGBENCH, "", f"Segmentation fault\n{STDERR}", -11, "pgbench was ended by signal 11: Segmentation fault"),
         (PGBENCH, STDOUT, STDERR + ABORTED, 0, "pgbench did not run to its end: FATAL:  terminating"),
         (PGBENCH, IDLE, STDERR, 0, "pgbench finished without a single transaction"),
@@ -208,7 +208,7 @@ def test_what_is_no_report_is_never_a_figure(tool: LoadTool, stdout: str) -> Non
         ("sysbench-read-write", {"variables": {"a": 1}, "report_per_command": True}, "sysbench cannot do report_per_command, variables"),
         ("sysbench-read-write", {"rate": 100, "protocol": "prepared"}, None),
         ("load", {"transaction_log": True}, "loading has no transactions"),
-        ("load", {"generators": ("gen1", "gen2")}, "one host loads the tables"),
+        ("load", {"generators": ("gen1", "gen2")}, "only one host can load the tables"),
         ("load", {"generators": ("gen1",)}, None),
         ("mixed", {"transaction_log": True}, None),
     ],

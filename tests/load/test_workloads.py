@@ -63,9 +63,9 @@ def test_a_workload_of_one_s_own_is_given_by_its_path(own) -> None:
 def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = refused(name)
-    assert message.startswith(f"no workload '{name}': there are ")
+    assert message.startswith(f"no workload '{name}'. Known: ")
     assert all(known in message for known in workload_paths())
-    assert message.endswith(", or give the path of a .toml file")
+    assert message.endswith("; or give the path of a .toml file")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: 
         (('builtin = "select-only"', "weight = 1"), ": scripts.1: a script has either"),
         (("{count", "{per_transaction = [1], count"), ": 'per_transaction' has one number, or"),
         (("pgbench_tables", 'tool = "sysbench"\npgbench_tables'), ": sysbench brings its own tables"),
-        (("pgbench_tables", 'like = "tpcb"\npgbench_tables'), ": like: 'tpcb' is none of calibrated, "),
-        (("pgbench_tables", 'like = ["a"]\npgbench_tables'), ": like: ['a'] is none of"),
+        (("pgbench_tables", 'like = "tpcb"\npgbench_tables'), ": like: 'tpcb' is not one of calibrated, "),
+        (("pgbench_tables", 'like = ["a"]\npgbench_tables'), ": like: ['a'] is not one of"),
         ((OWN, OF_SYSBENCH), ": the tool 'sysbench' and a section"),
         (("pgbench_tables", f"{READ_ONLY}pgbench_tables"), ": the tool 'sysbench' and a section"),
         ((OWN, OF_SYSBENCH + READ_ONLY.replace("read_only", "point_select")), ": sysbench.test: Input should be"),
@@ -126,7 +126,7 @@ def test_one_s_own_are_found_by_name_here_and_above_and_come_first(tmp_path: Pat
     near.chmod(0o777)  # anybody may have put them there
     assert load_workload("mine").title == "far"
     monkeypatch.chdir("/")
-    assert "no workload 'mine': there are " in refused("mine")
+    assert "no workload 'mine'. Known: " in refused("mine")
 
 
 def test_one_that_is_like_another_has_of_it_what_it_does_not_say(own) -> None:

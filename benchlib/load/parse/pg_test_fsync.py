@@ -1,7 +1,6 @@
-"""What ``pg_test_fsync`` prints: how often each way of flushing a file can be done in a second.
+"""The output of ``pg_test_fsync``: operations per second of each sync method.
 
-Source of the format: PostgreSQL's ``src/bin/pg_test_fsync/pg_test_fsync.c`` (9.2 to 18, Windows
-included); releases before 9.3 print no ``usecs/op``.
+Source: ``src/bin/pg_test_fsync/pg_test_fsync.c`` (9.2 to 18, also Windows); no ``usecs/op`` before 9.3.
 """
 
 import re
@@ -22,19 +21,19 @@ _COMMAS = re.compile(r"(\d+),(\d+)(?= +\D)")
 _METHOD = r"(?:open_datasync|fdatasync|fsync|fsync_writethrough|open_sync)"
 _LIKE_A_ROW = re.compile(rf".*\b(?:ops/sec|usecs/op)\b|{_METHOD} +[\d-]")
 _ROW = Line(r"(?P<method>\S.*?[^\s\d]) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
-_FOREIGN = (  # the unit has other words, but each row tells the same twice
+_FOREIGN = (  # translated units; each row has the same value twice
     Line(r"(?P<method>\S.*?[^\s\d]) {ops_per_s:f3} [^\d\s]\D*? {usecs_per_op:d} [^\d\s]\D*"),
     Line(rf"(?P<method>{_METHOD}) [^\d\s][^\d:]{{0,11}}"),
 )
 LIKE_A_ROW = rf"{_METHOD} +(?:\d+[.,]\d{{3}} \D|n/a)"
-"""What rows begin with, in whatever language."""
+"""Beginnings of rows in any language."""
 _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Read the tables; ``benchlib.load.parse`` lists the keys.
+    """Parse the tables.
 
-    Raises ParseError when there is no row, or when a row's two figures contradict each other.
+    Raises ParseError without rows, or for contradictions.
     """
     methods: list[dict[str, Any]] = []
     section = seconds = None
@@ -73,7 +72,7 @@ def _row(line: str, *, foreign: bool) -> dict[str, Any] | None:
 
 
 def _with_rows(lines: Sequence[str]) -> set[int]:
-    """Return which lines are headings, in whatever language: those that end with a colon and have rows below them."""
+    """Return the headings in any language: lines with a final colon and rows below."""
     found, last = set(), None
     for index, line in enumerate(lines):
         if _OTHERS.fullmatch(line):

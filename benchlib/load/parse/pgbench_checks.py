@@ -1,9 +1,7 @@
-"""Does a pgbench summary agree with itself and with the command line?
+"""Consistency checks of a pgbench summary and its command line.
 
-pgbench prints the same facts several times over: a rate is a count over a time, a
-percentage is a count over a count, clients are latency times rate. A torn or garbled
-number breaks such a tie. The tolerances are wide enough for every real run (slow
-connecting, rate limits, stalls, aborted clients) and narrow enough for a lost digit.
+A rate is a count over a time, a percentage two counts, clients are latency times rate. Tolerances
+accept real runs but not a lost digit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +14,7 @@ _SHARED = (
     "skipped_transactions", "late_transactions",
 )  # fmt: skip
 _ENDS = ("transactions", "failed_transactions", "skipped_transactions")
-_ASKED = {
+_REQUESTED = {
     "client": "clients",
     "time": "duration_s",
     "transactions": "transactions_per_client",
@@ -25,16 +23,16 @@ _ASKED = {
 
 
 def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
-    """Raise ParseError with the first contradiction found; ``command`` holds pgbench's options."""
+    """Raise ParseError with the first contradiction; ``command`` has pgbench's options."""
     for problem in _problems(summary, command):
         raise ParseError(f"pgbench summary: {problem}; the text is garbled, torn or not of one run")
 
 
 def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]:
-    for option, key in _ASKED.items():
-        asked = command.get(option, "")
-        asked = asked.lstrip("0") if asked.isdecimal() else asked
-        if asked and s[key] is not None and asked != str(s[key]):
+    for option, key in _REQUESTED.items():
+        value = command.get(option, "")
+        value = value.lstrip("0") if value.isdecimal() else value
+        if value and s[key] is not None and value != str(s[key]):
             yield f"{key} is {s[key]}, but the command line says --{option}={command[option]}"
     if s["initial_connection_ms"] is not None and "connect" in command:
         yield "initial connection time was printed, but the command line says --connect"
@@ -62,7 +60,7 @@ def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]
 
 
 def _shares(row: Mapping[str, Any]) -> Iterator[str]:
-    """Check each count against the percentage beside it; versions differ in what they divide by."""
+    """Compare counts with percentages; versions differ in the divisor."""
     parts = [row[key] or 0 for key in _ENDS]
     totals = {parts[0], parts[0] + parts[1], parts[0] + parts[2], sum(parts)} - {0}
     for key in _SHARED:
@@ -77,7 +75,7 @@ def _shares(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
-    """Check each script's share of the total; threads count without locks, so a little may be lost."""
+    """Compare the scripts' shares; unlocked counters may lose a little."""
     tried = [row["transactions_attempted"] or row["transactions"] or 0 for row in s["scripts"]]
     totals = {s["transactions"], sum(s[key] or 0 for key in _ENDS), sum(tried)} - {0}
     for row, count in zip(s["scripts"], tried, strict=True):
@@ -91,13 +89,13 @@ def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _elapsed(s: Mapping[str, Any]) -> float:
-    """Seconds from start to end, with the connecting that the printed rate leaves out."""
+    """Return the total seconds, with connecting."""
     rate = s["tps_including_connections"] or s["tps"]
     return float(s["transactions"] / rate + (s["initial_connection_ms"] or 0.0) / 1000)
 
 
 def _busy(s: Mapping[str, Any]) -> float:
-    """How much of its time a client spent in transactions, by the measured latency."""
+    """Return the share of time a client spent in transactions."""
     average = (s["latency_average_ms"] or 0.0) / 1000
     return float(average * s["transactions"] / (s["clients"] * _elapsed(s)))
 

@@ -1,7 +1,6 @@
-"""pgbench's report of loading its tables (``pgbench -i``), on stderr.
+"""pgbench's report of loading its tables, on stderr.
 
-Source of the format: ``initGenerateDataClientSide`` and ``runInitSteps`` of PostgreSQL's
-``src/bin/pgbench/pgbench.c``; 9.6 patched for timing prints a line ``total time: …``.
+Source: ``initGenerateDataClientSide``, ``runInitSteps`` in pgbench.c; a patched 9.6 prints ``total time: …``.
 """
 
 import re
@@ -13,7 +12,7 @@ from benchlib.load.parse.text import Line, Text, faults, options, wanted
 KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
 
-# from 17 on larger scales tell of the small tables too, by their names
+# from 17 on, large scales also report the small tables by name
 _TUPLES = Line(
     r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)\.?"
 )
@@ -23,9 +22,9 @@ _PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Read a load's report; ``benchlib.load.parse`` lists the keys.
+    """Parse a load's report.
 
-    Raises ParseError when the load did not end, or when the text holds two loads.
+    Raises ParseError for a failed load, or two loads.
     """
     readings = [reading for line in text.lines if (reading := _TUPLES.read(line))]
     timed = [done for line in text.lines if (done := _DONE.fullmatch(line))]
@@ -39,8 +38,8 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     if max(len(timed), untimed, len(planned)) > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     last: dict[str, Any] = loaded[0] if loaded else {}
-    rows, asked = last.get("rows"), options(argv).get("scale", "")
-    scale = rows // ROWS_PER_SCALE if rows else int(asked) if asked.isdecimal() and len(asked) < 10 else None
+    rows, given = last.get("rows"), options(argv).get("scale", "")
+    scale = rows // ROWS_PER_SCALE if rows else int(given) if given.isdecimal() and len(given) < 10 else None
     errors = faults(text.lines)
     return {
         "complete": not errors,

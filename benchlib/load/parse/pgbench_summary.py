@@ -1,7 +1,6 @@
-"""pgbench's report of a run: the summary on stdout, progress and errors on stderr.
+"""pgbench's report: summary on stdout, progress and errors on stderr.
 
-Source of the format: ``printResults`` and ``printProgressReport`` of PostgreSQL's
-``src/bin/pgbench/pgbench.c``, versions 9.5 to 19 in development.
+Source: ``printResults`` and ``printProgressReport`` in ``src/bin/pgbench/pgbench.c``, 9.5 to 19devel.
 """
 
 import re
@@ -15,9 +14,9 @@ from benchlib.load.parse.text import Line, Text, faults, keep, options, require,
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
-"""Up to 13: connecting counts as running. The comparable figure only with ``-C``."""
+"""Up to 13: with the time for connecting. Comparable only with ``-C``."""
 EXCLUDING = "excluding connections establishing"
-"""Up to 13: the time spent connecting is taken off. The comparable figure without ``-C``."""
+"""Up to 13: without the time for connecting. Comparable without ``-C``."""
 WITHOUT = "without initial connection time"
 """From 14, without ``-C``: comparable with EXCLUDING."""
 RECONNECTING = "including reconnection times"
@@ -30,7 +29,7 @@ _INTRUDER = re.compile(
 
 
 def _unbroken(text: str) -> str | None:
-    """Keep words as printed, unless they are torn or another line broke into them."""
+    """Return the words unless torn or interrupted by another line."""
     torn = text.startswith("<") and not text.endswith(">")  # a builtin script's name
     return None if torn or _INTRUDER.search(text) or faults([text]) else text
 
@@ -114,7 +113,7 @@ _FIGURES = re.compile(
 
 
 def _with_points(line: str) -> str:
-    """A line of a locale with decimal commas, figures only: statements may hold others."""
+    """Replace decimal commas, but not in statements."""
     return (
         re.sub(r"(?<=\d),(?=\d)", ".", line)
         if _FIGURES.fullmatch(line)
@@ -123,15 +122,13 @@ def _with_points(line: str) -> str:
 
 
 def _reading(line: str) -> dict[str, Any] | None:
-    """A line of progress, also where it broke into another line, or PowerShell put its own words before it."""
     return _PROGRESS.read(line[place:]) if (place := line.find("progress: ")) >= 0 else None
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Read a run's report; ``benchlib.load.parse`` lists the keys.
+    """Parse a run's report.
 
-    Raises ParseError when a line that every run prints is missing or torn, when lines contradict
-    each other or the command line, and when the text holds two summaries.
+    Raises ParseError for missing lines, contradictions, and two summaries.
     """
     if any(map(_COMMA.match, text.lines)):
         text.lines = list(map(_with_points, text.lines))
@@ -174,7 +171,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 
 def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str, list[dict[str, Any]]]]:
-    """What the lines tell: of the whole run, each ``tps`` by its definition, and the lists."""
+    """Return the run's values, ``tps`` by definition, and the lists."""
     top: dict[str, Any] = {}
     tps: dict[str, float | None] = {}
     lists: dict[str, list[dict[str, Any]]] = {"scripts": [], "statements": [], "progress": []}
@@ -218,7 +215,7 @@ def _two_summaries(sign: str) -> ParseError:
 
 
 def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
-    """All that ``lines`` could have told, absent where they did not."""
+    """Add None for the missing keys of ``lines``."""
     row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
     if row["latency_average_ms"] is not None:
         row["latency_includes_failures"] = row["latency_includes_failures"] is not None
@@ -226,7 +223,7 @@ def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
-    """Choose the comparable tps among those printed, and refuse where it is not there whole."""
+    """Select the comparable tps, or raise if it is missing."""
     newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
     if newer and len(tps) > 1:
         raise _two_summaries(f"tps both {' and '.join(tps)}")

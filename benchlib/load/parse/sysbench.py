@@ -1,7 +1,6 @@
-"""What sysbench prints for its database tests: versions 0.4, 0.5 and 1.0.
+"""The output of sysbench's database tests: 0.4, 0.5 and 1.0.
 
-Source of the format: sysbench's ``src/sysbench.c`` and ``src/db_driver.c`` (0.4 and 0.5:
-``sysbench/sysbench.c``, ``sysbench/tests/oltp``).
+Source: sysbench's ``src/sysbench.c``, ``src/db_driver.c`` (0.4, 0.5: ``sysbench/sysbench.c``, ``sysbench/tests/oltp``).
 """
 
 import re
@@ -44,15 +43,16 @@ _REQUIRED = {
     "duration_s": "total time: …s",
     "latency_average_ms": "avg: …",
 }
-_LIKE_A_READING = re.compile(r"\[ *\d+s ?\] ?(?:thds|threads)\b")  # under a rate others tell of the queue
+_LIKE_A_READING = re.compile(
+    r"\[ *\d+s ?\] ?(?:thds|threads)\b"
+)  # under a rate, other lines report the queue
 _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Read a run's report; ``benchlib.load.parse`` lists the keys.
+    """Parse a run's report.
 
-    Raises ParseError when a line is missing, when figures contradict each other, and when the
-    text holds two runs.
+    Raises ParseError for missing lines, contradictions, and two runs.
     """
     figures: dict[str, Any] = {}
     progress: list[dict[str, Any]] = []
@@ -87,5 +87,5 @@ def _check(figures: dict[str, Any], progress: list[dict[str, Any]]) -> None:
     if figures.get("latency_p95_ms", 0.0) > figures.get("latency_max_ms", float("inf")) * 1.2 + 0.01:
         raise ParseError(f"{KIND}: the 95th percentile is above the maximum")
     times = [row["elapsed_s"] for row in progress]
-    if times != sorted(times):  # one that is late has the second of the next
+    if times != sorted(times):  # a late one repeats the next second
         raise ParseError(f"{KIND}: readings go back in time: two runs in one text")

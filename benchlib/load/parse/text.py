@@ -1,4 +1,4 @@
-"""What every format shares: a clean text, honest numbers, the command line, the signs of failure."""
+"""Shared by all formats: clean text, numbers, command lines, signs of failure."""
 
 import getopt
 import html
@@ -23,16 +23,16 @@ _MARK = re.compile(
     r"|done in \d|\d{1,12} of \d+ tuples"
     r"|Compare (?:file|open)|(?:open_)?(?:fdatasync|datasync|fsync|sync) +[\dn]"
 )
-"""What lines of tools begin with, wherever a collector of logs has put them; none that pgbench itself puts behind a hyphen."""
+"""Beginnings of tools' lines, also after a log prefix; not after a hyphen."""
 _LONGEST_PREFIX, _LONGEST_MARK, _FIRST_LINES, _MOST_PREFIXES = 120, 40, 5000, 3
 _FEWEST = 3
 _OF_A_RECORD = ("log", "message", "msg", "MESSAGE")
-"""How collectors that write a JSON object a line call the line that they were given."""
+"""Names of the message in JSON log records."""
 _IN_A_STRING = re.compile(rf"\\n(?:{_MARK.pattern})")
 
 
 def unescaped(body: str) -> str:
-    """A text that somebody put into JSON, as lines: Ansible has all of it in one string, a collector an object for each line."""
+    """Extract lines from JSON (Ansible: one string; log collectors: an object per line)."""
     if "\\n" not in body and not body.startswith("{"):
         return body
     if len(_IN_A_STRING.findall(body)) >= _FEWEST and not re.search(
@@ -44,19 +44,19 @@ def unescaped(body: str) -> str:
         record = None
         with suppress(ValueError, RecursionError):
             record = json.loads(line) if line.startswith("{") else None
-        said = (
+        message = (
             next((record[key] for key in _OF_A_RECORD if key in record), None)
             if isinstance(record, dict)
             else None
         )
-        lines.append(said.rstrip("\n") if isinstance(said, str) else line)
+        lines.append(message.rstrip("\n") if isinstance(message, str) else line)
     return "\n".join([*lines, ""])
 
 
 def unprefixed(lines: Sequence[str]) -> Sequence[str]:
-    """Take off what a collector of logs put before each line (a container's name, a time, ``# ``) and the quotes around it.
+    """Remove log collectors' prefixes and quotes.
 
-    That is what stands, digits and blanks aside, before at least three known lines, and before more of them than stand alone.
+    A prefix precedes at least three known lines, and more than have none.
     """
     shapes, alone = Counter[str](), 0
     for line in lines[:_FIRST_LINES]:
@@ -71,7 +71,7 @@ def unprefixed(lines: Sequence[str]) -> Sequence[str]:
     ]
     if not common:
         return lines
-    # blanks at its end may be the line's own, or lost where the line is empty
+    # final blanks may belong to the line, or be lost in an empty line
     either = "|".join(re.escape(shape).replace("0", r"\d+").replace(r"\ ", " +") for shape in common)
     prefix, quoted = re.compile(rf" *(?:{either})"), any(shape.endswith('"') for shape in common)
     stripped = []
@@ -84,10 +84,9 @@ def unprefixed(lines: Sequence[str]) -> Sequence[str]:
 
 
 class Text:
-    """A text without terminal colours, quoting, indentation or carriage returns.
+    """A text without colours, quoting and indentation.
 
-    ``terminated`` is false when the last line has no newline: it may be torn, so what
-    such a line leaves open at its end is not to be trusted.
+    ``terminated``: the last line has a newline, so it is not torn.
     """
 
     def __init__(self, raw: str) -> None:
@@ -102,24 +101,23 @@ class Text:
             self.lines.pop()
 
     def first_unread(self, rows: re.Pattern[str], known: Callable[[str], object]) -> str | None:
-        """Return the first whole line that looks like one of ``rows`` and that ``known`` does not read; None if there is none."""
+        """Return the first whole line that matches ``rows`` but that ``known`` does not read, or None."""
         whole = (line for index, line in enumerate(self.lines) if not self.torn(index))
         return next((line for line in whole if rows.match(line) and not known(line)), None)
 
     def torn(self, index: int) -> bool:
-        """Tell whether the line at ``index`` may have lost its end."""
+        """Return whether the line may have lost its end."""
         return not self.terminated and index == len(self.lines) - 1
 
 
-_NAN = r"-?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#\w+)"  # how C libraries print what is not a number
+_NAN = r"-?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#\w+)"  # as C libraries print them
 _FIGURE = re.compile(r"\{(\w+):(d|f)(\d?)\}")
 
 
 class Line:
-    """A kind of line: a regular expression, in which ``{name:d}`` is a count and ``{name:f}`` a number.
+    """A line's regular expression with counts ``{name:d}`` and numbers ``{name:f}``.
 
-    ``{name:f3}`` wants three decimals, ``{name:f9}`` three or six: at the end of a line fewer mean that it is torn. Elsewhere a unit or a bracket
-    guards the number's end. ``keys`` are the names of all its groups.
+    ``{name:f3}``: three decimals, ``{name:f9}``: three or six; fewer mean a torn line.
     """
 
     def __init__(self, template: str) -> None:
@@ -128,7 +126,7 @@ class Line:
         self.keys = tuple(self._pattern.groupindex)
 
     def read(self, line: str) -> dict[str, Any] | None:
-        """Its numbers and words by name; None for a line of another kind."""
+        """Return its values by name, or None for another kind of line."""
         if match := self._pattern.fullmatch(line):
             groups = match.groupdict().items()
             return {name: number(text) if name in self._figures else text for name, text in groups}
@@ -141,7 +139,7 @@ def _group(figure: re.Match[str]) -> str:
     fraction = (
         r"\.(?:\d{6}|\d{3})" if decimals == "9" else rf"\.\d{{{decimals}}}" if decimals else r"(?:\.\d+)?"
     )
-    # more digits are no figure, and no number of Python's
+    # Python refuses more digits
     return rf"(?P<{name}>\d{{1,18}})" if kind == "d" else rf"(?P<{name}>-?\d{{1,18}}{fraction}|{_NAN})"
 
 
@@ -153,7 +151,7 @@ def number(text: str | None) -> float | None:
 
 
 def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -> bool:
-    """Keep what a line of one of ``kinds`` tells, and refuse what contradicts an earlier line."""
+    """Add a line's values to ``into``; refuse contradictions. Return whether the line matched."""
     values = next(filter(None, (kind.read(line) for kind in kinds)), None)
     for key, value in (values or {}).items():
         if value is not None and into.setdefault(key, value) != value:
@@ -162,13 +160,13 @@ def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -
 
 
 def wanted(kind: str, line: str, text: Text) -> ParseError:
-    """Make the error for a line that is missing; it adds why the run ended, where the text says so."""
+    """Return the error for a missing line, with the run's failure if known."""
     reasons = faults(text.lines)
     return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
 
 
 def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
-    """Raise the error for the first key that is not among the values; ``lines`` has by key what tells it."""
+    """Raise the error for the first missing key; ``lines`` has its line."""
     for key, line in lines.items():
         if key not in values:
             raise wanted(kind, line, text)
@@ -190,10 +188,9 @@ _IGNORED = "(ignoring this error and continuing anyway)"
 
 
 def faults(lines: Iterable[str]) -> list[str]:
-    """List the lines that say a client aborted, a connection failed or the run was aborted.
+    """Return the lines about aborted clients, failed connections or an aborted run.
 
-    They are looked for anywhere in a line, since stderr may break into a line of stdout. An
-    error that pgbench says it ignores (vacuuming tables that are not there) is none.
+    stderr may interrupt a line of stdout. Ignored errors do not count.
     """
     failures: list[str] = []
     for line in lines:
@@ -225,10 +222,7 @@ _MOST_ARGUMENTS, _LONGEST_COMMAND = 1000, 20_000  # of getopt and shlex, long on
 
 
 def options(argv: Sequence[str] | None) -> Mapping[str, str]:
-    """Read pgbench's command line into long option names; empty when there is none to read.
-
-    ``argv`` may begin with the program or with whatever ran it (``taskset -c 1 pgbench …``).
-    """
+    """Parse pgbench's command line (also ``taskset -c 1 pgbench …``) into long names, if possible."""
     arguments = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
     programs = [n for n, word in enumerate(arguments, 1) if _PROGRAM.search(word)]
     others = bool(arguments) and not arguments[0].startswith("-")
@@ -241,7 +235,7 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
 
 
 def typed_options(lines: Iterable[str]) -> Mapping[str, str]:
-    """Read the command line of the run from a shell prompt in the text, if there is exactly one."""
+    """Parse the only command line at a prompt in the text."""
     runs = []
     for line in lines:
         if len(line) <= _LONGEST_COMMAND and (command := re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line)):

@@ -1,9 +1,6 @@
-"""pgbench's transaction log (``-l``): a line per transaction, a file per thread.
+"""pgbench's transaction log (``-l``): a file per thread.
 
-Source of the format: ``doLog`` of PostgreSQL's ``src/bin/pgbench/pgbench.c``, versions 9.6 to 19 in development.
-
-A log may hold gigabytes. It is read in spans of whole lines, on all processors at once, by pyarrow's CSV
-reader; line by line only where a span holds other lines too.
+Source: ``doLog`` in pgbench.c, 9.6 to 19devel. pyarrow's CSV reader parses spans of lines in parallel.
 """
 
 import re
@@ -23,9 +20,9 @@ from benchlib.load.parse.text import Line, Text, options, wanted
 
 KIND = "transaction log"
 WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
-"""What stands in place of a latency: skipped under a rate, the others are failures."""
+"""Words in place of a latency: skipped under a rate; the others are failures."""
 STATUSES = (*WORDS, "ok")
-"""How a transaction ended, by its number in the column ``status``."""
+"""How a transaction ended, by ``status`` number."""
 _SKIPPED, _OK = 0, len(WORDS)
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
@@ -43,7 +40,7 @@ _NUMBERS = {word.encode(): number for number, word in enumerate(WORDS)}
 _SPAN = 8 << 20  # bytes that one processor reads at a time
 _BEGINNING = 1 << 16  # bytes that tell the columns
 _LONGEST = 4096  # bytes of a line
-_WORKERS = min(pa.cpu_count(), 8)  # numpy and pyarrow let other threads run; more of them cost memory
+_WORKERS = min(pa.cpu_count(), 8)  # numpy and pyarrow release the GIL; more threads cost memory
 _SPARE = 2  # results that wait, so that no thread does
 
 Columns = dict[str, NDArray[Any]]
@@ -52,7 +49,7 @@ R = TypeVar("R")
 
 
 def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Like ``map``, in threads that are at most a few results ahead of the caller."""
+    """Map in threads, at most a few results ahead."""
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
         for item in items:
@@ -64,12 +61,12 @@ def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def narrow(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers from 0 in as little memory as they need."""
+    """Convert non-negative numbers to the smallest type."""
     return values.astype(np.min_scalar_type(values.max(initial=0)))
 
 
 def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[str, float | None]:
-    """Quantiles in ms of microseconds by their names, None without a value; the values change their places."""
+    """Return named quantiles of microseconds in ms, or None; reorders the values."""
     if not len(values_us):
         return dict.fromkeys(shares)
     quantiles = np.quantile(values_us, [*shares.values()], overwrite_input=True) / 1000
@@ -78,7 +75,7 @@ def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[s
 
 @dataclass(frozen=True)
 class Span:
-    """Whole lines of a file, from byte ``start`` up to ``end``."""
+    """Whole lines of a file: bytes from ``start`` to ``end``."""
 
     name: str
     start: int
@@ -86,13 +83,12 @@ class Span:
 
 
 class Log:
-    """The transaction log of one pgbench, whose command line was ``argv``.
+    """The transaction log of one pgbench.
 
-    ``files`` are the logs of its threads: a name, and what opens each. What follows a file's last newline is
-    in none of the ``spans`` but among the ``tails``, by the file's name. ``columns`` are empty for an empty log.
+    ``files``: for each thread's log a function that opens it. ``tails``: text after a last newline.
 
     Raises:
-        ParseError: columns that the command line does not ask for; a file without newlines.
+        ParseError: columns contradict ``argv``, or a file has no newlines.
 
     """
 
@@ -128,24 +124,22 @@ class Log:
                 self.spans.append(Span(name, start, end))
 
     def read(self, span: Span) -> pa.Buffer:
-        """The lines of a span."""
+        """Return the lines of a span."""
         with self._files[span.name]() as file:
             file.seek(span.start)
             return file.read_buffer(span.end - span.start)
 
     def beginning(self, span: Span) -> Span:
-        """Its first lines."""
+        """Return its first lines."""
         short = replace(span, end=min(span.end, span.start + _BEGINNING))
         end = span.start + self.read(short).to_pybytes().rfind(b"\n") + 1
         return replace(span, end=end if end > span.start else span.end)
 
     def columns_of(self, span: Span, names: Sequence[str]) -> tuple[Columns, list[str]]:
-        """Columns of a span by ``names``, with ``latency`` and ``status``, and its torn lines, which are left out.
-
-        Lines that hold no figures are left out too.
+        """Return columns of a span, with ``latency`` and ``status``, and the torn lines.
 
         Raises:
-            ParseError: figures that are none of a log.
+            ParseError: figures not from a log.
 
         """
         columns = self.rows(self.read(span), names)
@@ -159,9 +153,9 @@ class Log:
         return columns, [line for line in lines if _FIGURES.match(line) and not self.sound(line)]
 
     def rows(self, lines: pa.Buffer | bytes, names: Sequence[str]) -> Columns | None:
-        """Columns of some lines; None where one is no line of this log.
+        """Return columns of some lines, or None if one is invalid.
 
-        The status is a place in ``STATUSES``; the latency is 0 where a word stands in its place.
+        ``status`` is an index of ``STATUSES``; ``latency`` is 0 for a word.
         """
         wanted = list(dict.fromkeys(["latency", *names]))
         if not len(lines):
@@ -189,11 +183,11 @@ class Log:
         return columns
 
     def sound(self, line: str) -> bool:
-        """Whether a line is one of this log's."""
+        """Return whether a line belongs to this log."""
         return line.count(" ") + 1 == len(self.columns) and LINE.fullmatch(line) is not None
 
     def fault(self, span: Span) -> ParseError:
-        """The error that names the first line of a span that is none of this log's."""
+        """Return the error for the first invalid line of a span."""
         texts = (str(self.read(each), errors="replace") for each in self.spans if each.name == span.name)
         for place, line in enumerate((line for text in texts for line in text.split("\n")[:-1]), 1):
             if not self.sound(line.rstrip("\r")):
@@ -205,12 +199,12 @@ class Log:
 
 
 def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of a transaction log's columns, of which there are ``columns``.
+    """Return the columns' names.
 
-    A seventh could be ``lag`` or ``retries``; without a command line it is ``lag_or_retries``.
+    Without ``argv`` a seventh is ``lag_or_retries``.
 
     Raises:
-        ParseError: the command line asks for others.
+        ParseError: ``argv`` requests another number.
 
     """
     command = options(argv)
@@ -225,16 +219,16 @@ def log_columns(columns: int, argv: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Read the log files of one run, given as one text; ``benchlib.load.parse`` lists the keys."""
+    """Parse the logs of one run in one text."""
     data = text.body.encode()
     return parse_log(Log({"the text": lambda: pa.BufferReader(data)}, argv), argv)
 
 
 def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
-    """Read a log in which a killed run left torn lines, also between those of other files.
+    """Parse a log; a killed run may leave torn lines.
 
     Raises:
-        ParseError: no line of a log, lines of another shape, or a transaction that is there twice.
+        ParseError: invalid lines, mixed shapes, or a repeated transaction.
 
     """
     if not log.columns:
@@ -268,10 +262,10 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
         "retried_transactions": None if retries is None else int(np.count_nonzero(retries)),
         "sampling_rate": (_SAMPLED.read(options(argv).get("sampling-rate", "")) or {}).get("rate"),
         "scripts": [
-            {"script": number, "transactions": own["n"], "latency_ms": own}
+            {"script": number, "transactions": figures["n"], "latency_ms": figures}
             for number in range(int(scripts.max(initial=0)) + 1)
-            for own in [_figures(latencies[scripts == number]) if scripts.any() else total]
-            if own["n"]
+            for figures in [_figures(latencies[scripts == number]) if scripts.any() else total]
+            if figures["n"]
         ],
         "first_epoch_s": min(seconds, default=None),
         "last_epoch_s": max(seconds, default=None),
@@ -281,10 +275,9 @@ def parse_log(log: Log, argv: list[str] | None) -> dict[str, Any]:
 
 
 class _Part:
-    """What the figures need of some lines, with as little memory as they can do with.
+    """The figures of some lines, in little memory.
 
-    ``columns`` have the latencies, scripts and lags of transactions that ended well, and the retries of all but the skipped.
-    ``seconds`` are the first and the last in which a transaction ended.
+    ``columns``: successful transactions; retries of all but the skipped.
     """
 
     def __init__(self, columns: Columns, torn: Sequence[str]) -> None:
@@ -303,7 +296,7 @@ class _Part:
 
 
 def _last(log: Log, line: str) -> _Part:
-    """A line without newline: torn, or whole but for its last figure, which may have lost digits."""
+    """Parse a line without newline; its last figure may be torn."""
     sound = log.sound(line)
     columns = log.rows(f"{line}\n".encode() if sound else b"", log.columns)
     if columns is None:
@@ -316,16 +309,18 @@ def _last(log: Log, line: str) -> _Part:
 
 
 def _check_numbers(log: Log) -> bool:
-    """Make sure that each client's transaction numbers rise, and tell whether most of them are left out: in a log of more than 8 MiB only in the first lines of each 8 MiB.
+    """Check that transaction numbers rise; return whether the log is sampled.
+
+    Above 8 MiB only the first lines of each 8 MiB are checked.
 
     Raises:
-        ParseError: one does not.
+        ParseError: a number repeats.
 
     """
     names = ("client", "transaction")
     spans = log.spans if len(log.spans) == 1 else map(log.beginning, log.spans)
     parts = [log.columns_of(span, names)[0] for span in spans]
-    # 10 gives the skipped no number of their own
+    # version 10 does not number skipped transactions
     clients, transactions = (
         np.concatenate([np.array([], np.int64), *(part[name][part["status"] != _SKIPPED] for part in parts)])
         for name in names
@@ -345,8 +340,12 @@ def _check_numbers(log: Log) -> bool:
 
 
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
-    """Sum up durations given in microseconds, in milliseconds."""
-    n, of = len(values_us), values_us
-    moments: dict[str, Callable[[], Any]] = {"mean": of.mean, "stddev": of.std, "min": of.min, "max": of.max}
+    n, values = len(values_us), values_us
+    moments: dict[str, Callable[[], Any]] = {
+        "mean": values.mean,
+        "stddev": values.std,
+        "min": values.min,
+        "max": values.max,
+    }
     known = {name: float(moment()) / 1000 if n else None for name, moment in moments.items()}
     return {"n": n, **known, **quantiles_ms(values_us.copy(), QUANTILES)}

@@ -1,10 +1,9 @@
-"""Values drawn as those of a column are, by what ``pg_stats`` says of it, for scripts and for rows alike. Pure.
+"""Random values distributed as in ``pg_stats``, for scripts and rows. Pure.
 
-A value is a number, drawn by an expression that pgbench and SQL read alike, and SQL that makes the value of it. Common values
-come by their frequencies; other whole numbers evenly between the bounds of the histogram, and of other types those bounds
-themselves, or times between the first and the last. Tables of many rows, and what has many values, grow with ``:scale``; a text that has is an MD5.
-
-A column is a row of ``server/statements/columns.sql``; its table was so at the scale ``scales``.
+A number comes from an expression valid in pgbench and SQL; SQL converts it to the value. Common
+values have their frequencies; the rest follows the histogram. Large counts grow with ``:scale``.
+Texts with many values are MD5 sums. A column is a row of ``server/statements/columns.sql`` at the
+scale ``scales``.
 """
 
 import re
@@ -15,26 +14,26 @@ from typing import Any
 from benchlib.load.workloads.sql import literal
 
 _PARTS = 100
-"""What is rarer than once in so many rows counts among the others."""
+"""Values rarer than one in this many rows are not drawn separately."""
 _BUCKETS = 10
 _MANY = 1000
 _INSTANTS = 1_000_000
 _INTEGER = re.compile(r"-?\d{1,18}")
 _WHOLE = ("smallint", "integer", "bigint")
 _TEXTS = ("text", "character varying", "character", "uuid", "bytea")
-"""Types of which an MD5 is a value."""
+"""Types that accept an MD5 sum."""
 
 
 def can_draw(column: Mapping[str, Any]) -> bool:
-    """Whether there is anything to draw a column's values from."""
+    """Return whether the column's values are known."""
     made = column["is_unique"] and column["type"].startswith((*_WHOLE, *_TEXTS))
     return bool(made or column["common"] or column["bounds"])
 
 
 def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str, str]:
-    """An expression for a number, and SQL of a column's value, in which the last ``{}`` stands for the number.
+    """Return an expression for a number, and SQL for the value (last ``{}``: the number).
 
-    ``place`` is an expression for which of its values one has that are all different, from 0; without it, for any.
+    ``place``: an expression for a row number in a unique column.
     """
     base, bounds, unique = re.sub(r"\(.*?\)", "", column["type"]), column["bounds"], column["is_unique"]
     rows = max(1, column["rows"])
@@ -74,12 +73,15 @@ def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str,
 
 
 def value_of(number: str, value: str, type_: str) -> str:
-    """The SQL of a value of a type, from what :func:`drawn` gave."""
+    """Return SQL for a value of a type, from the result of :func:`drawn`."""
     return f"CAST({number.join(value.rpartition('{}')[::2])} AS {type_})"
 
 
 def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
-    """SQL that fills a table, each column by itself; one of which nothing is known is as wide where it is text, else null."""
+    """Return SQL that fills a table, column by column.
+
+    Unknown columns are null; texts have the right width.
+    """
     values = []
     for column in columns:
         is_text = column["type"].startswith(("text", "character")) and not column["type"].endswith("[]")
@@ -95,12 +97,12 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
 
 
 def _grown(count: int, scales: int) -> str:
-    """How much there is at a scale of what is ``count`` at the scale ``scales``, as an expression."""
+    """Return an expression for ``count`` at the scale ``:scale``."""
     return f"greatest(1, {count} * :scale / {scales})" if count > _MANY else f"{max(1, count)}"
 
 
 def _end(first: int, cut: int, scales: int) -> str:
-    """Where a part that ends at ``cut`` does so at a scale, as an expression of whole numbers of 64 bits."""
+    """Return an expression (64-bit integers) for the bound ``cut`` at ``:scale``."""
     span = cut - first
     if span >= 2**60:
         return f"{cut}"
@@ -110,12 +112,12 @@ def _end(first: int, cut: int, scales: int) -> str:
 
 
 def _in_sql(number: str) -> str:
-    """An expression of pgbench's whose numbers are as large in SQL."""
+    """Translate a pgbench expression to SQL."""
     return number.replace("random(", "benchlib_random(").replace(":scale", "CAST(:scale AS bigint)")
 
 
 def _choice(choices: Sequence[tuple[int, str]]) -> str:
-    """One of several expressions, each so many times as often as another."""
+    """Return a weighted random choice of expressions."""
     left, branches = sum(times for times, _ in choices), ""
     for times, expression in choices[:-1]:
         branches += f"WHEN random(1, {left}) <= {times} THEN {expression} " if times else ""
