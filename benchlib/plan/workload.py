@@ -20,7 +20,7 @@ _EXPLAINED = re.compile(
 def _explainable(sql: str) -> str:
     if not _EXPLAINED.match(sql):
         raise ValueError(
-            "explain: only a query, INSERT, UPDATE, DELETE or MERGE has a plan; put other statements into 'explain_after'"
+            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; put other statements into 'explain_after'"
         )
     return sql
 
@@ -126,7 +126,7 @@ class Workload(Model):
         if self.tool != "pgbench" and (self.scripts or self.pgbench_tables):
             raise ValueError(f"{self.tool} brings its own tables; leave out 'scripts' and 'pgbench_tables'")
         if (self.tool == "sysbench") != (self.sysbench is not None):
-            raise ValueError("the tool 'sysbench' needs a section 'sysbench', and no other tool has one")
+            raise ValueError("the tool 'sysbench' and a section 'sysbench' go together")
         rows = self.invariant.per_transaction
         if isinstance(rows, tuple) and len(rows) != len(self.scripts):
             raise ValueError("'per_transaction' has one number, or one for each script")
