@@ -1,1 +1,1 @@
-"""What is asked: a level, a load, a workload, a notebook's parameters, and the study that they make. Pure."""
+"""Plans: levels, loads, workloads, notebook parameters and the study they make. Pure."""

@@ -1,10 +1,9 @@
-"""The experiment's design: which level runs when. A design is an ordered tuple of trials.
+"""The order of trials: randomised complete blocks, balanced by Williams squares.
 
-Randomised complete blocks (every level once per block, in random order), with positions
-balanced over the blocks. Orders come in groups of as many blocks as there are levels; each
-group is a Williams Latin square (E. J. Williams, 1949), its levels and its rows shuffled: over
-a group each level visits each position once, and neighbours change as evenly as they can.
-The groups are drawn independently of each other, so a longer design starts with the shorter one.
+Each block holds every level once, in random order. Blocks form groups, as many blocks in each as there
+are levels. A group is a Williams Latin square (E. J. Williams, 1949) with shuffled levels and rows: each
+level takes each position once, and neighbours are balanced. Groups are drawn independently, so a longer
+design begins with the shorter one.
 """
 
 import re
@@ -17,18 +16,17 @@ from benchlib.errors import InputError
 # R. L. Plackett and J. P. Burman (1946): the generating row for 12 runs, shifted eleven times.
 _GENERATOR = (1, 1, -1, 1, 1, 1, -1, -1, -1, 1, -1)
 _SCREENED = range(6, 12)
-"""How many dimensions a screening takes: of fewer, all combinations are hardly more than its 24."""
-SCREENING_RUNS = 24
+"""Numbers of dimensions that can be screened; fewer need no more than 24 combinations anyway."""
 
 LOOKS = (3, 5, 7, 9)
-"""After how many blocks a study that may stop early is judged."""
+"""Numbers of blocks after which a study with ``blocks: auto`` is judged."""
 
-_MAX_SEED = 2**31 - 1  # pgbench --random-seed is kept inside a positive 32-bit integer
+_MAX_SEED = 2**31 - 1  # pgbench --random-seed: a positive 32-bit integer
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One level in one block at one position (both counted from 1), with its own seed."""
+    """One level in one block at one position (both counted from 1), with its seed."""
 
     block: int
     position: int
@@ -37,27 +35,26 @@ class Trial:
 
     @property
     def id(self) -> str:
-        """A name for files: unique inside a design by its block and position."""
+        """Return the trial's name for files, unique inside a design."""
         slug = re.sub(r"[^A-Za-z0-9._]+", "-", self.level).strip("-._")[:40].rstrip("-._")
         return f"b{self.block:02d}-p{self.position}-{slug or 'level'}"
 
     @property
     def warm_up_seed(self) -> int:
-        """The warm-up's seed: after one that made the load's own choices, the load would find all its rows in memory."""
+        """Return the warm-up's seed: with the trial's own, the load would find its rows in memory."""
         return self.seed + 1
 
     @property
     def beside_seed(self) -> int:
-        """The seed of what runs beside the load, for the same reason."""
+        """Return the seed of the background load, different for the same reason."""
         return _MAX_SEED - self.seed
 
 
 def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Trial, ...]:
-    """Return ``blocks * len(levels)`` trials in the order in which they are to run.
+    """Return ``blocks * len(levels)`` trials in the order in which they run.
 
-    The first blocks of a longer design equal the shorter design of the same seed, and every
-    trial has a seed of its own (1 to 2**31 - 1, for ``pgbench --random-seed``). Python's own
-    generator is used because its sequences stay the same from version to version.
+    Seeds are unique, from 1 to 2**31 - 1. ``random.Random`` is used because its sequences are the same in
+    every Python version.
     """
     trials: list[Trial] = []
     seen: set[int] = set()
@@ -68,35 +65,38 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
             orders = _square(levels, Random(f"benchlib/order/{seed}/{group}"), mirrored=group % 2 == 1)
         rng = Random(f"benchlib/seeds/{seed}/{block}")
         for position, level in enumerate(orders[row], start=1):
-            while (own := rng.randrange(1, _MAX_SEED)) in seen:
+            while (trial_seed := rng.randrange(1, _MAX_SEED)) in seen:
                 pass
-            seen.add(own)
-            trials.append(Trial(block + 1, position, level, own))
+            seen.add(trial_seed)
+            trials.append(Trial(block + 1, position, level, trial_seed))
     return tuple(trials)
 
 
 def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the 24 combinations that screen six to eleven dimensions, of two values each; the first has all first values.
+    """Return the 24 combinations that screen 6 to 11 dimensions of two values each.
 
-    They are Plackett and Burman's (1946) twelve runs and their fold-over (every value turned), which frees
-    the effects of single dimensions from those of pairs. Their order is that of ``itertools.product``.
+    Source: the 12 runs of Plackett and Burman (1946) and their fold-over, which separates the effects of
+    dimensions from those of pairs. The order is that of ``itertools.product``; the first has all first values.
 
-    Raises InputError for another number of dimensions or of values.
+    Raises:
+        InputError: another number of dimensions or of values.
     """
     if len(grid) not in _SCREENED or any(len(values) != 2 for values in grid.values()):
         shape = " × ".join(str(len(values)) for values in grid.values())
-        raise InputError(f"a screening takes 6 to 11 dimensions of two values each, not {shape or 'none'}")
+        raise InputError(
+            f"parameter screen: needs 6 to 11 dimensions of two values each, not {shape or 'none'}"
+        )
     twelve = [_GENERATOR[-shift:] + _GENERATOR[:-shift] for shift in range(11)] + [(-1,) * 11]
     signs = {tuple(fold * sign for sign in row[: len(grid)]) for row in twelve for fold in (1, -1)}
-    two = list(grid.values())
-    return [tuple(ends[sign > 0] for ends, sign in zip(two, row, strict=True)) for row in sorted(signs)]
+    pairs = list(grid.values())
+    return [tuple(pair[sign > 0] for pair, sign in zip(pairs, row, strict=True)) for row in sorted(signs)]
 
 
 def _square(names: Sequence[str], rng: Random, *, mirrored: bool) -> list[list[str]]:
     """Return one order per block: a Williams square with shuffled levels and rows.
 
-    For an odd number of levels only a square and its mirror together balance the neighbours,
-    hence every other group is mirrored.
+    For an odd number of levels only a square and its mirror together balance the neighbours, so every other
+    group is mirrored.
     """
     k = len(names)
     first = [(step + 1) // 2 % k if step % 2 else -step // 2 % k for step in range(k)]

@@ -1,4 +1,4 @@
-"""From a notebook's parameters to the factor: its levels, listed or crossed, and what each is compared with."""
+"""The factor of a study: its levels, listed or from a grid, and the reference of each."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -19,51 +19,50 @@ ReadLevel = Callable[[str, Values], Level]
 def make_factor(
     declared: Declared, read: ReadLevel, only: Only, left_out: Mapping[str, str]
 ) -> tuple[Factor, dict[str, str]]:
-    """Return the factor and the levels that it leaves out, each with the reason.
+    """Return the factor, and the levels that it leaves out with the reason for each.
 
-    ``only`` is what the profile runs: some of the levels, of a grid too, or of some of its dimensions some values.
+    ``only`` limits a profile to a list of levels, or to some values of each dimension.
 
     Raises:
-        InputError: the parameters do not make a factor; the message names the one.
-
+        InputError: the parameters do not make a factor; the message names the parameter.
     """
     cells: dict[str, dict[str, str]] = {}
     against: dict[str, str] = {}
     if declared.grid and declared.against:
         raise InputError(
-            "parameter against: levels of a grid are compared with the baseline, or along a dimension"
+            "parameter against: a grid compares with the baseline, or along a dimension; leave it out"
         )
     if declared.along and not declared.grid:
         raise InputError(
-            "parameter along: listed levels have no dimensions; 'against' names what each is compared with"
+            "parameter along: listed levels have no dimensions; use 'against' to name references"
         )
     if declared.grid:
         wanted, cells = _combinations(declared, only, read)
     else:
         wanted, against = _listed(declared, only, read)
-        for _ in against:  # what was to be compared with one that is lost is lost too, and so on
-            lost = {name: f"it is to be compared with “{other}”, which is left out" for name, other in against.items() if other not in wanted or other in left_out}  # fmt: skip
+        for _ in against:  # a level without its reference is left out too, and so on
+            lost = {name: f"its reference “{other}” is left out" for name, other in against.items() if other not in wanted or other in left_out}  # fmt: skip
             left_out = {**lost, **left_out}
     reasons = {name: left_out[name] for name in wanted if name in left_out}
     levels = {name: level for name, level in wanted.items() if name not in reasons}
     if not levels:
         why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
-        raise InputError(f"parameter levels: there are none; {why}")
+        raise InputError(f"parameter levels: no level can run; {why}")
     baseline = declared.baseline or next(iter(levels))
     if baseline in reasons:
         raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
     if baseline not in levels:
         raise InputError(f"parameter baseline: '{baseline}' is not among the levels: {', '.join(levels)}")
     if declared.along:
-        # with one value left there is nothing along it: then by the last dimension that still has several
-        ways = [declared.along, *reversed([name for name in declared.grid if name != declared.along])]
-        against = next(filter(None, (_along(cells, way, levels) for way in ways)), {})
+        # if only one value of it is left: the last dimension that has several
+        dimensions = [declared.along, *reversed([name for name in declared.grid if name != declared.along])]
+        against = next(filter(None, (_along(cells, name, levels) for name in dimensions)), {})
     if declared.shares_of:
         levels = _shares(declared.shares_of, levels, baseline)
     count = declared.controls
     controls = tuple(CONTROL if count == 1 else f"{CONTROL} {i + 1}" for i in range(count))
     if clash := [name for name in controls if name in levels]:
-        raise InputError(f"level “{clash[0]}”: that name is the A/A control's; choose another")
+        raise InputError(f"level “{clash[0]}”: this name is reserved for the A/A control; choose another")
     arms = dict.fromkeys((baseline, *controls), levels[baseline])
     factor = Factor(
         question=declared.question,
@@ -80,42 +79,42 @@ def make_factor(
 
 
 def _listed(declared: Declared, only: Only, read: ReadLevel) -> tuple[dict[str, Level], dict[str, str]]:
-    """The levels that the profile runs, and with which others they are to be compared."""
+    """Return the levels that the profile runs, and the references named for them."""
     if declared.screen:
-        raise InputError("parameter screen: it chooses among the combinations of a grid; give one")
+        raise InputError("parameter screen: needs a grid")
     levels = {name: read(name, patch) for name, patch in _whole(declared.levels).items()}
     against = declared.against
     if unknown := {*against, *against.values()} - levels.keys():
         raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}")
     if only is not None:
         if not (isinstance(only, list) and set(only) <= levels.keys()):
-            raise InputError(f"profile {declared.profile}: 'only' wants a list of {', '.join(levels)}")
+            raise InputError(f"profile {declared.profile}: 'only' needs a list of {', '.join(levels)}")
         levels = {name: level for name, level in levels.items() if name in only}
     return levels, {name: _nearest(against, name, levels) for name in against if name in levels}
 
 
 def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level]) -> str:
-    """What a level is compared with: of the chain of references the first that runs, or else the first."""
+    """Return a level's reference: the first of its chain that runs, else the first."""
     other = against[name]
-    for _ in against:  # which may go round in a circle
+    for _ in against:  # ends even in a circle
         other = other if other in levels else against.get(other, other)
     return other if other in levels else against[name]
 
 
 def _whole(patches: Mapping[str, Values]) -> dict[str, Values]:
-    """The patches of levels; with ``over`` one is on top of another that stands before it."""
+    """Return the patches of levels, each merged over the one that its ``over`` names."""
     whole: dict[str, Values] = {}
     for name, patch in patches.items():
         below = patch.get("over")
         if below is not None and below not in list(whole):
-            raise InputError(f"level “{name}”: over: {below!r} is not the name of a level before it")
-        own = {key: value for key, value in patch.items() if key != "over"}
-        whole[name] = own if below is None else patched(whole[below], own)
+            raise InputError(f"level “{name}”: over: {below!r} is not the name of an earlier level")
+        changes = {key: value for key, value in patch.items() if key != "over"}
+        whole[name] = changes if below is None else patched(whole[below], changes)
     return whole
 
 
 def patched(patch: Values, over: Values) -> Values:
-    """A level's patch with another over it; of settings, tunables and load, what the other names."""
+    """Return a patch merged with another; settings, tunables and load are merged by name."""
     merged = {**patch, **over}
     for key in ("settings", "host", "load"):
         if isinstance(patch.get(key), Mapping) and isinstance(over.get(key), Mapping):
@@ -124,22 +123,25 @@ def patched(patch: Values, over: Values) -> Values:
 
 
 def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, Level]:
-    """The baseline and the level that is taken apart; the one with, the other without each setting that differs."""
+    """Return the baseline, the level, and variants with only or without each differing setting."""
     if name not in levels or name == baseline:
         others = ", ".join(other for other in levels if other != baseline)
         raise InputError(f"parameter shares_of: '{name}' is not one of the levels {others}")
     base, whole = levels[baseline], levels[name]
-    every = {**base.settings, **whole.settings}
-    differing = [key for key in every if base.settings.get(key) != whole.settings.get(key)]
+    differing = [
+        key
+        for key in {**base.settings, **whole.settings}
+        if base.settings.get(key) != whole.settings.get(key)
+    ]
     if len(differing) < 2:
-        raise InputError("parameter shares_of: the level needs two settings that differ from the baseline's")
+        raise InputError(f"parameter shares_of: '{name}' needs two settings that differ from the baseline's")
 
-    def taking(level: Level, key: str, other: Level) -> Level:
+    def with_one(level: Level, key: str, other: Level) -> Level:
         settings = {**level.settings, key: other.settings.get(key)}
         return level.changed(settings={name: value for name, value in settings.items() if value is not None})
 
-    only = {f"only {key}": taking(base, key, whole) for key in differing}
-    without = {f"without {key}": taking(whole, key, base) for key in differing}
+    only = {f"only {key}": with_one(base, key, whole) for key in differing}
+    without = {f"without {key}": with_one(whole, key, base) for key in differing}
     return {baseline: base, name: whole, **only, **without}
 
 
@@ -149,18 +151,20 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
 def _combinations(
     declared: Declared, only: Only, read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
-    """The levels that a grid makes, all or a screening's, and their cells; what a later dimension changes wins.
+    """Return the levels of a grid or of a screening, and their cells; later dimensions win.
 
-    A dimension of which one value is left is in no name; a screening's levels are named by the dimensions themselves.
+    A dimension with one value is not part of the names. A screening names its levels by dimension.
     """
     grid, along = declared.grid, declared.along
     if declared.levels:
-        raise InputError("parameters levels and grid: give one of them; a grid makes the levels itself")
+        raise InputError("parameters levels and grid: give only one of them")
     if along not in ("", *grid):
         raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
     chosen = only if isinstance(only, dict) else {}
     if any(not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()):
-        raise InputError(f"profile {declared.profile}: 'only' wants dimensions with some values")
+        raise InputError(
+            f"profile {declared.profile}: 'only' needs dimensions of the grid with some of their values"
+        )
     parts = {
         name: _whole({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)})
         for name, ends in grid.items()
@@ -176,22 +180,22 @@ def _combinations(
         if name in levels:
             raise InputError(f"parameter grid: two combinations are named “{name}”; rename their values")
         cells[name] = dict(zip(parts, ends, strict=True))
-        # shares of memory are of the whole level's: read it once its patches are together
-        named = (
+        # merge before reading: shares of memory depend on the whole level
+        patches = (
             {key: value for key, value in parts[d][end].items() if value} for d, end in cells[name].items()
         )
-        levels[name] = read(name, reduce(patched, named, {}))
+        levels[name] = read(name, reduce(patched, patches, {}))
     if isinstance(only, list):
         if unknown := set(only) - levels.keys():
             raise InputError(
-                f"profile {declared.profile}: 'only' names “{min(unknown)}”, which is no combination"
+                f"profile {declared.profile}: 'only' names “{min(unknown)}”, which is not a combination of the grid"
             )
         levels = {name: level for name, level in levels.items() if name in only}
     return levels, {name: cells[name] for name in levels}
 
 
 def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...], number: int) -> str:
-    """A screening's combination by the dimensions that have their second value: ``jit, work_mem``, ``all but jit``, ``none``, ``all``."""
+    """Return a screening level's name: ``jit, work_mem``, ``all but jit``, ``none`` or ``all``."""
     first = [name for (name, two), end in zip(ends_of.items(), ends, strict=True) if end == two[0]]
     second = [name for name in ends_of if name not in first]
     if not first or not second:
@@ -201,7 +205,7 @@ def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...],
 
 
 def _along(cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level]) -> dict[str, str]:
-    """What each of ``levels`` is compared with: the first of those that differ from it in ``along`` alone."""
+    """Return each level's reference: the first level that differs from it in ``along`` alone."""
     first: dict[tuple[str, ...], str] = {}
     against = {}
     for name, cell in cells.items():

@@ -1,7 +1,7 @@
-"""A fleet: the hosts that a study runs on, as ``fleet.yaml`` names them, and which of them runs which block. Pure.
+"""A fleet: the hosts that ``fleet.yaml`` names, and which host runs which block. Pure.
 
-A fleet is a Dask cluster with one worker a host, whoever started it. A Dask cluster runs code for whoever reaches its
-ports, so one without TLS is refused unless the file says ``insecure: true``.
+A fleet is a Dask cluster with one worker per host. A Dask cluster runs code for everyone who can connect,
+so TLS is required unless the file says ``insecure: true``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from benchlib.plan.model import Plan
 
 Role = Literal["server", "load", "follower"]
 CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
-"""The files in the folder that ``tls`` names: who is trusted, the certificate that everybody in the fleet shows, its key."""
+"""The files in the folder that ``tls`` names: the CA, the fleet's certificate and its key."""
 
 
 class FleetHost(Model):
-    """One host: what it may do, where its PostgreSQL is reached, and where its clusters lie.
+    """A host: its roles, its PostgreSQL's address, its scratch folder.
 
-    ``scratch`` stands for ``BENCHLIB_SCRATCH`` there. ``ssh`` is where a worker is started over SSH, such as ``db1`` or ``10.0.0.7``,
-    for a fleet without a scheduler of its own.
+    ``scratch`` replaces ``BENCHLIB_SCRATCH`` there. ``ssh`` is the SSH address (``db1``, ``10.0.0.7``) for a
+    fleet without ``scheduler``.
     """
 
     roles: tuple[Role, ...] = ("server",)
@@ -32,14 +32,14 @@ class FleetHost(Model):
 
 
 class Fleet(Model):
-    """The cluster, and its hosts by name.
+    """A Dask cluster and its hosts by name.
 
-    ``scheduler`` is the address of one that runs (``tls://10.0.0.1:8786``); without it scheduler and workers are started
-    over SSH, with the options ``ssh`` (as of ``asyncssh.connect``), and end with the run. A worker is that of the host
-    whose name or address it has (``dask worker --name db1``). Without ``hosts`` every worker is a server, by its own name.
+    ``scheduler`` is the address of a running one (``tls://10.0.0.1:8786``). Without it, scheduler and workers
+    are started over SSH with the options ``ssh`` (of ``asyncssh.connect``) and stopped at the end. A worker
+    belongs to the host with its name or address. Without ``hosts`` every worker is a server.
 
-    ``tls`` is a folder with :data:`CERTIFICATES`, at the same place on every host that is reached over SSH. A host that is
-    lost may come back within ``back_within_s``; then its blocks go to the others.
+    ``tls`` is a folder with :data:`CERTIFICATES`, at the same path on every SSH host. A lost host may return
+    within ``back_within_s`` seconds; then other hosts run its blocks.
     """
 
     scheduler: NotEmpty | None = None
@@ -53,28 +53,28 @@ class Fleet(Model):
     def _can_be_reached(self) -> Self:
         if not self.scheduler:
             if not self.hosts or any(host.ssh is None for host in self.hosts.values()):
-                raise ValueError("name the address of a 'scheduler', or of each of the 'hosts' its 'ssh'")
+                raise ValueError("give the address of a 'scheduler', or 'ssh' for each of the 'hosts'")
         elif not self.insecure and not self.scheduler.startswith("tls://"):
             raise ValueError(
-                f"the scheduler {self.scheduler} is no tls:// address: whoever reaches it can run code on every host; "
-                "'benchlib fleet certificates' makes what TLS needs, and 'insecure: true' does without"
+                f"scheduler {self.scheduler} is not a tls:// address: anyone who connects could run code on every host; "
+                "run 'benchlib fleet certificates', or set 'insecure: true'"
             )
         if not self.insecure and not self.tls:
-            raise ValueError("tls: name the folder that 'benchlib fleet certificates' has made")
+            raise ValueError("tls: give the folder that 'benchlib fleet certificates' created")
         if self.hosts and not self.with_role("server"):
             raise ValueError("none of the hosts has the role 'server'")
         return self
 
     def with_role(self, role: Role) -> list[str]:
-        """The names of the hosts with a role, in the file's order."""
+        """Return the names of the hosts with a role, in the file's order."""
         return [name for name, host in self.hosts.items() if role in host.roles]
 
 
 def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] = ()) -> Mapping[int, str]:
-    """The host of each block, counted from 1, decided by the plan alone.
+    """Return the host of each block (counted from 1); it depends on the plan alone.
 
-    The orders of as many blocks as there are levels are balanced together, so a host gets such groups whole, as far as
-    every host gets as many; the rest is dealt block by block, and so are all blocks of a study that is looked at early.
+    A host runs whole groups of balanced blocks where every host gets as many. The remaining blocks, and all
+    blocks of a study with ``looks``, are assigned one by one.
     """
     in_groups = 0 if looks else blocks // (levels * len(hosts)) * levels * len(hosts)
     whole = {block: hosts[(block - 1) // levels % len(hosts)] for block in range(1, in_groups + 1)}
@@ -82,7 +82,7 @@ def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] 
 
 
 def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:
-    """The hosts that levels of a plan have their load from, or their replicas on, with the role of each."""
+    """Return the hosts that generate load or run replicas for a plan, with their roles."""
     uses = list[tuple[Role, str]]()
     for name in plan.factor.levels:
         uses += [("load", host) for host in plan.level_load(name).generators]

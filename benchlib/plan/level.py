@@ -1,7 +1,7 @@
-"""A level: one treatment, a declarative patch over what the study would run otherwise.
+"""A level: one treatment, as a patch over the study's base.
 
-Every lever has a key here, of plain JSON types. What a key may hold is checked by its lever when a
-study is made; what is kept is read without.
+Each lever has a key with plain JSON values. The lever checks its key when a study is made; saved studies
+are read without that check.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from pydantic_core.core_schema import ValidationInfo
 Values = Mapping[str, Any]
 """Values by name: a notebook's parameters, a level's patch, a tool's report."""
 SettingValue = bool | int | float | str
-"""What a server parameter may be set to; written to the file as PostgreSQL spells it."""
+"""A value of a server parameter."""
 
 Protocol = Literal["simple", "extended", "prepared"]
 
-# any beginning that tells them apart will do for PostgreSQL
+# PostgreSQL accepts unique prefixes
 _OFF = frozenset({"0", "of", "off", *("false"[:n] for n in range(1, 6)), "n", "no"})
 
 
 class Model(BaseModel):
-    """Base of all data here: immutable, and a misspelt key is an error."""
+    """A base class for data: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def changed(self, **fields: Any) -> Self:
-        """The same with other values in some fields, which are not validated again."""
+        """Return a copy with other field values, which are not validated."""
         return self.model_copy(update=fields)
 
 
 class Open(BaseModel):
-    """Base of data that other versions may say more in: what is not known of it is left as it is."""
+    """A base class for data to which other versions may add fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 def problems(reason: ValidationError) -> list[str]:
-    """All that a validation found, a line each: where, and what."""
+    """Return all problems of a validation, one line each: where and what."""
     lines = []
     for problem in reason.errors():
         where = ".".join(str(part) for part in problem["loc"] if part != "[key]")
@@ -62,41 +62,41 @@ def problems(reason: ValidationError) -> list[str]:
 
 
 def first_problem(reason: ValidationError) -> str:
-    """The first thing that a validation found, in one line: where, and what."""
+    """Return the first problem of a validation in one line, and the number of others."""
     first, *others = problems(reason)
     return f"{first} (and {len(others)} more)" if others else first
 
 
 def share_of(whole: str, value: object) -> float | None:
-    """The percentage in a text such as ``"60 % of capacity"``, of which ``whole`` is the last word; None in any other value."""
+    """Return 60.0 for ``"60 % of capacity"`` with ``whole`` "capacity"; None for other values."""
     share = rf"\s*(\d{{1,9}}(?:\.\d+)?)\s*%\s*of\s+{whole}\s*"
     match = re.fullmatch(share, value, re.IGNORECASE) if isinstance(value, str) else None
     return float(match[1]) if match else None
 
 
 def _rate(value: object) -> object:
-    """Transactions a second, or a share of the baseline's capacity in its one spelling."""
+    """Return a rate in transactions/s, or a share of capacity in normal spelling."""
     share = share_of("capacity", value)
     try:
         number = float(value) if share is None else share  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 < number < math.inf or isinstance(value, bool):
-        raise ValueError(f'{value!r} is not a rate such as 500 (a second) or "60 % of capacity"')
+        raise ValueError(f'{value!r} is not a rate such as 500 (per second) or "60 % of capacity"')
     return number if share is None else f"{number:g} % of capacity"
 
 
 Clients = Annotated[int, Field(ge=1, le=100_000)]
 Rate = Annotated[float | str, BeforeValidator(_rate)]
-"""Transactions that are scheduled a second: a number, or text such as ``"60 % of capacity"``."""
+"""A schedule in transactions/s, or text such as ``"60 % of capacity"``."""
 NotEmpty = Annotated[str, Field(min_length=1)]
 Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], int | float | NotEmpty]
 
 
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
-"""A host of a fleet, as its file names it."""
+"""A host's name in a fleet file."""
 FROM = AliasChoices("from", "generators")
-"""What the hosts that generate a load are called: ``from`` by people, which is no name in Python."""
+"""Names of the field for load generators: files say ``from``, a Python keyword."""
 
 
 def _once(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ LoadHosts = Annotated[_Hosts, Field(validation_alias=FROM)]
 
 
 class LoadPatch(Model):
-    """What a level changes of the study's load; what it leaves out stays."""
+    """Changes of the study's load; None leaves a value unchanged."""
 
     clients: Clients | None = None
     threads: Clients | None = None
@@ -121,7 +121,7 @@ class LoadPatch(Model):
     generators: Annotated[_Hosts | None, Field(validation_alias=FROM)] = None
 
     def over(self, load: dict[str, Any]) -> dict[str, Any]:
-        """A load with these changes; of the variables, those that are named."""
+        """Return a load with these changes; variables are merged by name."""
         changes = self.model_dump(exclude_none=True)
         if "variables" in changes:
             changes["variables"] = {**(load["variables"] or {}), **changes["variables"]}
@@ -129,7 +129,7 @@ class LoadPatch(Model):
 
 
 def rate_at(rate: float | str, capacity_tps: float) -> float:
-    """A rate in transactions a second; a share is one of ``capacity_tps``, whole where it is 10 or more."""
+    """Return a rate in transactions/s; shares refer to ``capacity_tps``, rounded from 10 up."""
     share = share_of("capacity", rate)
     if share is None:
         return float(rate)
@@ -138,13 +138,13 @@ def rate_at(rate: float | str, capacity_tps: float) -> float:
 
 
 class LevelKey(typing.Protocol):
-    """What a lever does with its key when a study is made."""
+    """A lever's part in making a study."""
 
     def read(self, value: Any, context: Values) -> Any:
-        """The value in plain JSON types and its one spelling; a ValueError where it cannot be."""
+        """Return the value in plain JSON types and normal spelling, or raise ValueError."""
 
     def conflict(self, level: Level) -> str | None:
-        """Why the key cannot stand beside the level's others; None if it can."""
+        """Return why the key conflicts with the level's other keys, or None."""
 
 
 def _by_lever(value: Any, info: ValidationInfo) -> Any:
@@ -154,19 +154,16 @@ def _by_lever(value: Any, info: ValidationInfo) -> Any:
 
 
 _ByLever = BeforeValidator(_by_lever)
-"""Reads a key by its lever where the validation's context brings the levers by key; what is kept is as it is."""
+"""Reads a key by its lever if the validation's context has ``levers``; otherwise unchanged."""
 
 
 class Level(Model):
-    """One treatment: what it changes of what the study would run otherwise.
+    """A treatment: its changes to the study's base.
 
-    ``postgres`` names an installation (a version such as ``"16"``, or the folder of its
-    binaries), ``settings`` are server parameters, ``initdb`` extra options of initdb,
-    ``workload`` another workload, ``load`` what changes of the load, ``replication`` the
-    replicas, ``storage`` places and caps, ``cache`` what the load finds in memory,
-    ``pooler`` the pgbouncer that it goes through, ``host`` kernel tunables by the names that
-    the studies use (with a ``?`` at the end where the kernel may lack it), and ``target`` a
-    server that is not ours instead of a cluster of our own.
+    ``postgres`` is a version (``"16"``) or a folder of binaries; ``settings`` are server parameters; ``initdb``
+    are options; ``workload`` and ``load`` change the load; ``replication`` adds replicas; ``storage`` sets
+    devices and caps; ``cache`` sets the state of memory before the load; ``pooler`` adds pgbouncer; ``host``
+    sets kernel tunables (``?`` at the end: optional); ``target`` is an external server.
     """
 
     postgres: Annotated[str | None, _ByLever] = None
@@ -182,17 +179,17 @@ class Level(Model):
     target: Annotated[JsonValue, _ByLever] = None
 
     def part(self, key: str) -> Values:
-        """What a key holds by name; nothing where the level does not name the key."""
+        """Return a key's value by name; an empty mapping if the level does not set it."""
         value = getattr(self, key)
         return value if isinstance(value, Mapping) else {}
 
     def without_load(self) -> Level:
-        """What it changes of its server, the load aside."""
+        """Return the level without its workload and load."""
         return self.changed(workload=None, load=LoadPatch())
 
     def over(self, base: Level) -> Level:
-        """This level as a patch over ``base``: its settings, tunables and load win, the rest of base stays."""
-        named = self.model_dump(include=self.model_fields_set)  # "asynchronous" is all defaults, and named
+        """Return this level merged over ``base``; settings, tunables and load are merged by name."""
+        named = self.model_dump(include=self.model_fields_set)  # keeps keys that are set to their defaults
         patched = {k: v for k, v in named.items() if v not in (None, (), {})}
         patched["settings"] = {**base.settings, **self.settings}
         patched["host"] = {**base.host, **self.host}
@@ -201,12 +198,12 @@ class Level(Model):
 
 
 def is_off(value: object) -> bool:
-    """Whether a server parameter's value means off, as PostgreSQL reads booleans."""
+    """Return whether a server parameter's value means off to PostgreSQL."""
     return str(value).strip().lower() in _OFF
 
 
 def resolve_memory_shares(settings: Mapping[str, SettingValue], memory_bytes: int) -> dict[str, SettingValue]:
-    """Settings such as ``"25 % of memory"`` as whole megabytes of this machine's memory."""
+    """Return the settings with values such as ``"25 % of memory"`` in whole megabytes."""
     resolved = dict(settings)
     for name, value in settings.items():
         if (share := share_of("memory", value)) is not None:

@@ -1,8 +1,4 @@
-"""What is measured: names, units, and whether more of it is better.
-
-Direction belongs to the metric's definition, so that no other module has to ask what an
-increase means: tps up and latency down are both "faster".
-"""
+"""Metrics: names, units, and whether more is better. Formats of percentages."""
 
 import math
 import re
@@ -14,12 +10,12 @@ from benchlib.errors import InputError
 
 Direction = Literal["faster", "slower"]
 MOST_ANSWERS = 5
-"""So many comparisons of a study answer its question at most."""
+"""Largest number of comparisons that may answer a study's question."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measured quantity; ``unit`` is printed after a value, ``title`` names it in a sentence."""
+    """A measured quantity; ``unit`` follows a value, ``title`` names it in a sentence."""
 
     name: str
     title: str
@@ -28,13 +24,13 @@ class Metric:
 
     @property
     def directions(self) -> tuple[Direction, Direction]:
-        """The word for an increase and the word for a decrease."""
+        """Return the words for an increase and for a decrease."""
         return ("faster", "slower") if self.higher_is_better else ("slower", "faster")
 
 
 _METRICS = (
     Metric("tps", "throughput", "tps", True),
-    # transactions, or where loading is the work rows: comparable among levels of one workload
+    # transactions, or rows where loading is measured: comparable inside one workload
     Metric("speed", "speed", "per s", True),
     Metric("latency_average_ms", "mean latency", "ms"),
     Metric("latency_stddev_ms", "latency deviation", "ms"),
@@ -68,54 +64,22 @@ METRICS = {known.name: known for known in _METRICS}
 
 _HIGHER = {"tps", "qps", "rps", "tpm", "tpmc", "qph", "iops", "throughput"}
 _LOWER = {"latency", "latencies", "lat", "lag", "errors", "failures", "retries", "deadlocks", "timeouts"}
-"""First words of a name that tell whether more or less of it is better."""
-_TURNING = {
-    *(
-        "error",
-        "failed",
-        "fail",
-        "loss",
-        "lost",
-        "drop",
-        "dropped",
-        "decrease",
-        "increase",
-        "change",
-        "diff",
-        "delta",
-    ),
-    *(
-        "difference",
-        "gain",
-        "improvement",
-        "reduction",
-        "saved",
-        "saving",
-        "speedup",
-        "slowdown",
-        "overhead",
-        "ratio",
-    ),
-    *("degradation", "regression", "penalty", "cost", "score", "rank", "stddev", "stdev", "sd", "std", "cv"),
-    *(
-        "variance",
-        "deviation",
-        "jitter",
-        "spread",
-        "skipped",
-        "late",
-        "met",
-        "hits",
-        "within",
-        "ok",
-        "avoided",
-    ),
-}
-"""Words further on that may turn it round: such a name tells nothing."""
+"""First words of a column's name that show whether more or less is better."""
+_TURNING = re.compile(
+    "error|failed|fail|loss|lost|drop|dropped|decrease|increase|change|diff|delta|difference|gain|"
+    "improvement|reduction|saved|saving|speedup|slowdown|overhead|ratio|degradation|regression|"
+    "penalty|cost|score|rank|stddev|stdev|sd|std|cv|variance|deviation|jitter|spread|skipped|late|met|"
+    "hits|within|ok|avoided"
+)
+"""Later words that may reverse the direction; such a name shows no direction."""
 
 
 def metric(name: str) -> Metric:
-    """Return the registered metric of that name, or raise InputError with the names nearest to it."""
+    """Return the registered metric of that name.
+
+    Raises:
+        InputError: there is none; the message lists the nearest names.
+    """
     if name not in METRICS:
         near = ", ".join(get_close_matches(name, METRICS, n=8, cutoff=0.0))
         raise InputError(f"unknown metric {name!r}; known: {near} and {len(METRICS) - 8} more")
@@ -123,32 +87,30 @@ def metric(name: str) -> Metric:
 
 
 def described(name: str) -> Metric:
-    """Return the registered metric of that name; of any other name only how it is called, which says nothing of a direction."""
+    """Return the registered metric of that name, or one without a title of its own."""
     return METRICS.get(name) or Metric(name, name)
 
 
 def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better: bool = False) -> Metric:
-    """Return the registered metric of that name, or a column of somebody's as a metric.
+    """Return the registered metric of that name, or a metric for a user's column.
 
-    Its direction is what is said of it, or what its name begins with, by whole words (``tps``, ``latency`` …). It is
-    never guessed: a verdict the wrong way round is worse than none.
+    The direction comes from the arguments or from the name's first word (``tps``, ``latency`` …). It is never
+    guessed.
 
     Raises:
-        InputError: the direction is not known; or what is said contradicts what is known; or both are said.
-
+        InputError: the direction is unknown, contradicts the name, or both arguments are true.
     """
     known = METRICS[name].higher_is_better if name in METRICS else _direction(name)
     if higher_is_better and lower_is_better:
-        raise InputError(f"metric {name!r}: say that more of it is better, or that less is, not both")
-    said = True if higher_is_better else False if lower_is_better else None
-    if said is not None and known is not None and said is not known:
-        raise InputError(
-            f"{'more' if known else 'less'} {name} is better: give a figure of your own another name"
-        )
-    higher = known if said is None else said
+        raise InputError(f"metric {name!r}: say that more is better or that less is better, not both")
+    stated = True if higher_is_better else False if lower_is_better else None
+    if stated is not None and known is not None and stated is not known:
+        better = "more" if known else "less"
+        raise InputError(f"metric {name!r}: {better} of it is better; give your column another name")
+    higher = known if stated is None else stated
     if higher is None:
         raise InputError(
-            f"metric {name!r}: is more of it better, or less? Say --higher-is-better or --lower-is-better "
+            f"metric {name!r}: more or less may be better; give --higher-is-better or --lower-is-better "
             "(in Python higher_is_better=True or lower_is_better=True)"
         )
     unit = "ms" if name.lower().endswith(("_ms", "(ms)", " ms")) else ""
@@ -156,43 +118,39 @@ def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better
 
 
 def _direction(name: str) -> bool | None:
-    """Whether more of what a name begins with is better; None where the name does not tell."""
+    """Return whether more is better by a name's first word; None if the name is unclear."""
     words = re.findall(r"[^\W\d_]+", name.casefold())
-    higher = {True: words[0] in _HIGHER, False: words[0] in _LOWER} if words else {}
-    others = {*words[1:]}
-    opposite = _LOWER if higher.get(True) else _HIGHER
-    if others & (_TURNING | opposite):
+    if not words or words[0] not in _HIGHER | _LOWER:
         return None
-    return next((more for more, holds in higher.items() if holds), None)
-
-
-def confidence_words(alpha: float) -> str:
-    """Return the coverage of an interval at 1 - alpha, ``95 %``: never 100."""
-    return f"{100 * (1 - alpha):.{max(3, -math.floor(math.log10(alpha)))}g} %"
+    higher, others = words[0] in _HIGHER, words[1:]
+    turned = {*others} & (_LOWER if higher else _HIGHER) or any(map(_TURNING.fullmatch, others))
+    return None if turned else higher
 
 
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
-    """Return a percentage change and its interval in words, with no more digits than the interval carries.
+    """Return a percentage change and its interval as text: ``("+38.2\u00a0%", "30.1 to 46.8")``.
 
-    ``("+38.2\u00a0%", "30.1 to 46.8")``: no decimals where the interval is ten points wide or wider (but so many that one
-    without zero shows none), and from +400 % on a factor, ``("57\u00a0×", "36 to 91")``. The interval is empty where it is not known, an unknown change a dash.
+    Decimals follow the interval's width; an interval without zero never shows zero. From +400 % on, a factor:
+    ``("57\u00a0×", "36 to 91")``. An unknown change is a dash, an unknown interval empty.
     """
     if not math.isfinite(change):
         return "–", ""
     factor = change >= 400
-    value, *ends = (1 + each / 100 if factor else each for each in (change, low, high))
+    value, *ends = (1 + percent / 100 if factor else percent for percent in (change, low, high))
     width = ends[1] - ends[0]
     digits = 0 if width >= 10 else 2 if factor and width < 1 else 1
-    if ends[0] > factor or ends[1] < factor:  # the end near to no change is not to look like it
+    if ends[0] > factor or ends[1] < factor:  # an end near zero must not look like zero
         while digits < 3 and not round(min(abs(end - factor) for end in ends), digits):
             digits += 1
-    while not factor and digits < 3 and -100 < value < -50 and round(value, digits) == -100:  # not quite all
+    while (
+        not factor and digits < 3 and -100 < value < -50 and round(value, digits) == -100
+    ):  # not quite -100 %
         digits += 1
 
     def number(value: float, sign: str = "") -> str:
-        places = digits or int(factor and value < 10)  # 0.7 × is no 1 ×
-        rounded = round(value, places) + 0.0  # which is no negative zero
+        places = digits or int(factor and value < 10)  # 0.7 × must not become 1 ×
+        rounded = round(value, places) + 0.0  # no negative zero
         return f"{rounded:{sign if rounded else ''},.{places}f}".replace("-", "−")
 
-    between = " to ".join(map(number, ends)) if math.isfinite(width) else ""
-    return f"{number(value, '' if factor else '+')}\u00a0{'×' if factor else '%'}", between
+    interval = " to ".join(map(number, ends)) if math.isfinite(width) else ""
+    return f"{number(value, '' if factor else '+')}\u00a0{'×' if factor else '%'}", interval

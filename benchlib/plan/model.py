@@ -1,14 +1,11 @@
-"""The nouns of the suite, as validated, immutable data in plain JSON types.
+"""The data of a study, validated and immutable, in plain JSON types.
 
-A *level* is one treatment (see :mod:`benchlib.plan.level`). A *factor* is a question with its
-levels, a *workload* (:mod:`benchlib.plan.workload`) says what the load does, and a *study* is
-all of that with its ordered trials and where they ran. The words are the same in notebooks,
-data files and pages.
+A :class:`Factor` is a question with its levels. A :class:`Plan` adds workload, load and sizes. A
+:class:`Study` is a plan with its ordered trials and provenance.
 """
 
 import json
 from collections.abc import Iterable
-from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -26,16 +23,16 @@ from benchlib.plan.level import Clients, Level, LoadHosts, Model, Open, Protocol
 from benchlib.plan.workload import Workload
 
 CLIENTS = "clients"
-"""What a load has for its number of sessions."""
+"""The load's field for the number of sessions."""
 
 
 class Load(Model):
-    """How hard, and for how long, the load tool drives the server. Times in seconds.
+    """How the load tool drives the server. Times in seconds.
 
-    ``variables`` are what the workload's scripts may use as ``:name``. Meanwhile the server is
-    asked ``waits_hz`` times a second what the load's sessions wait for (0: never). With ``fsync_test``
-    the rate of flushes of the WAL's place is measured first, once for each place; it takes 16 s.
-    The hosts ``generators`` (``from``) of a fleet share the load; without any the server's own host drives it.
+    - ``variables``: the scripts use them as ``:name``.
+    - ``waits_hz``: samples of wait events per second; 0 is never.
+    - ``fsync_test``: measure the flush rate of each WAL device first (16 s each).
+    - ``generators`` (``from``): fleet hosts that share the load; none is the server's host.
     """
 
     clients: Clients = 4
@@ -56,15 +53,11 @@ class Load(Model):
 
 
 class Factor(Model):
-    """A question, its levels in the order in which they are shown, and the baseline among them.
+    """A question, its levels in the order of display, and the baseline.
 
-    ``controls`` are further arms of the baseline, each a cluster of its own: the A/A
-    comparison that measures the noise. They are levels like any other, so the names
-    are in ``levels`` too.
-
-    ``against`` names for a level another one to be compared with than the baseline; a level that others are
-    compared with is itself compared only where it has an entry too. Where the levels are combinations of a grid,
-    ``cells`` holds for each of them, the controls aside, its value of each dimension.
+    - ``controls``: A/A controls, further clusters with the baseline's level; also in ``levels``.
+    - ``against``: a level's reference if not the baseline. A reference without an entry is not compared.
+    - ``cells``: for levels of a grid, the value of each dimension; controls have none.
     """
 
     question: str
@@ -74,17 +67,6 @@ class Factor(Model):
     against: dict[str, str] = {}
     cells: dict[str, dict[str, str]] = {}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _cells_of_a_grid(cls, data: Any) -> Any:
-        """Older studies keep the grid alone: there a level's name is one value of each dimension, joined by commas."""
-        if isinstance(data, dict) and "grid" in data:
-            grid = data["grid"]
-            cells = {", ".join(ends): dict(zip(grid, ends, strict=True)) for ends in product(*grid.values())}
-            run = {name: cell for name, cell in cells.items() if name in data["levels"]}
-            data = {key: value for key, value in data.items() if key != "grid"} | {"cells": run}
-        return data
-
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         for name in (self.baseline, *self.controls, *self.against, *self.against.values()):
@@ -93,28 +75,28 @@ class Factor(Model):
                 raise ValueError(f"'{name}' is not among the levels: {known}")
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
-                raise ValueError(f"level name {name!r}: want 1 to 80 printable characters")
-        arms, ending = {self.baseline, *self.controls}, set[str]()
+                raise ValueError(f"level name {name!r}: needs 1 to 80 printable characters")
+        arms, checked = {self.baseline, *self.controls}, set[str]()
         for name in self.against:
             if name in arms:
                 raise ValueError(f"against: '{name}' is the baseline or its control")
-            chain, at = set[str](), name
-            while at in self.against and at not in ending:  # each link is followed once in all
-                if at in chain:
-                    raise ValueError(f"against: '{name}' is in the end compared with itself")
-                chain.add(at)
-                at = self.against[at]
-            ending |= chain
+            chain, reference = set[str](), name
+            while reference in self.against and reference not in checked:  # follows each link only once
+                if reference in chain:
+                    raise ValueError(f"against: '{name}' is compared with itself through other levels")
+                chain.add(reference)
+                reference = self.against[reference]
+            checked |= chain
         return self
 
     def named(self, name: str) -> str | None:
-        """The level of that name; of a grid the first that has all values that the name holds. None if there is none."""
+        """Return the level of that name, or the first grid level with all its values, or None."""
         if name in self.levels:
             return name
         return next((level for level, cell in self.cells.items() if among(name, cell.values())), None)
 
     def pairs(self) -> dict[str, str]:
-        """What each level that is compared is compared with."""
+        """Return the reference of each compared level."""
         references = set(self.against.values()) - set(self.against)
         return {
             name: self.against.get(name, self.baseline)
@@ -124,18 +106,16 @@ class Factor(Model):
 
 
 def among(name: str, ends: Iterable[str]) -> bool:
-    """Whether the parts of a name between commas are all among some values of a grid's dimensions."""
+    """Return whether all comma-separated parts of a name are among some grid values."""
     return set(name.split(", ")) <= set(", ".join(ends).split(", "))
 
 
 class Plan(Model):
-    """All that decides what a study runs: two studies with one plan are one study.
+    """All that decides how a study runs; studies with equal plans are the same.
 
-    ``looks``, where there are any, are the numbers of blocks after which it may stop early;
-    a study without them runs all its blocks. ``workloads`` are those that levels name.
-
-    ``capacity_tps`` is what the baseline reached without a limit, where rates are shares of it. It is
-    measured, not asked for: None until then.
+    - ``looks``: numbers of blocks after which the study may stop; empty is never.
+    - ``workloads``: those that levels name.
+    - ``capacity_tps``: the baseline's measured speed without a rate limit; None until measured.
     """
 
     factor: Factor
@@ -157,48 +137,48 @@ class Plan(Model):
         for name in self.factor.levels:
             named = self.level(name).workload
             if named is not None and named not in self.workloads:
-                raise ValueError(f"level “{name}” names the workload '{named}', which is not here")
+                raise ValueError(f"level “{name}” names the workload '{named}', which the plan lacks")
         return self
 
     @property
     def stands_side_by_side(self) -> bool:
-        """Whether a cluster of each level stands all the time: only where it serves more than one block."""
+        """Return whether all levels' clusters exist at once: only if used for several blocks."""
         return self.arrangement == "standing" and self.rebuild_every > 1
 
     @property
     def abroad(self) -> bool:
-        """Whether some levels run on servers that are not ours."""
+        """Return whether some levels run on external servers."""
         return any(self.level(name).target for name in self.factor.levels)
 
     def period(self, block: int) -> int:
-        """In which period, counted from 1, a block's clusters stay; a server that is not ours is never built anew."""
+        """Return the period (from 1) in which a block's clusters last; external servers have one."""
         if self.arrangement == "fresh":
             return block
-        abroad = self.base.target or all(level.target for level in self.factor.levels.values())
-        return 1 if abroad else (block - 1) // self.rebuild_every + 1
+        external = self.base.target or all(level.target for level in self.factor.levels.values())
+        return 1 if external else (block - 1) // self.rebuild_every + 1
 
     def design(self, blocks: int) -> tuple[Trial, ...]:
-        """The ordered trials: every level once per block."""
+        """Return the ordered trials: every level once per block."""
         return randomised_blocks(list(self.factor.levels), blocks, self.seed)
 
     def level(self, name: str) -> Level:
-        """A level as it runs: its patch over the study's base."""
+        """Return a level merged over the study's base."""
         return self.factor.levels[name].over(self.base)
 
     def level_workload(self, name: str) -> Workload:
-        """The workload that a level is run with."""
+        """Return a level's workload."""
         named = self.level(name).workload
         return self.workload if named is None else self.workloads[named]
 
     def level_load(self, name: str) -> Load:
-        """The load that a level is run with; a rate is a share until the capacity is known."""
+        """Return a level's load; its rate is a share until the capacity is known."""
         load = Load.model_validate(self.level(name).load.over(self.load.model_dump()))
         if load.rate is None or self.capacity_tps is None:
             return load
         return load.changed(rate=rate_at(load.rate, self.capacity_tps))
 
     def strata(self) -> dict[str, str]:
-        """For each level the name of its part: levels of one workload, or compared with each other, are in one."""
+        """Return each level's part: levels share one by workload or by comparison."""
         parts = {name: self.level_workload(name).name for name in self.factor.levels}
         for name, other in self.factor.pairs().items():
             merged, into = parts[name], parts[other]
@@ -206,7 +186,10 @@ class Plan(Model):
         return parts
 
     def alike(self, setting: str) -> list[list[str]]:
-        """The levels without the controls, those together that differ in one server parameter alone, or in ``clients`` and threads."""
+        """Return groups of levels, without controls, that differ in one setting only.
+
+        ``setting`` is a server parameter, or :data:`CLIENTS` for clients and threads.
+        """
         hidden = {"load": {"clients", "threads"}} if setting == CLIENTS else {"settings": {setting}}
         groups = dict[str, list[str]]()
         for name in self.factor.levels:
@@ -216,11 +199,11 @@ class Plan(Model):
         return list(groups.values())
 
     def asked_rate(self, name: str) -> float | str | None:
-        """The rate that was asked for at a level: transactions a second, or a share of the capacity."""
+        """Return a level's requested rate: transactions/s or a share of the capacity."""
         return self.level(name).load.rate or self.load.rate
 
     def capacity_shares(self) -> list[str]:
-        """The rates that are shares of the capacity, as they were asked for, each once."""
+        """Return the distinct requested rates that are shares of the capacity."""
         rates = (self.asked_rate(name) for name in self.factor.levels)
         return list(dict.fromkeys(rate for rate in rates if isinstance(rate, str)))
 
@@ -241,10 +224,10 @@ class _Provenance(Open):
 
 
 class Declared(BaseModel, frozen=True):
-    """What a notebook's parameters say beside its sizes, as its cell declares them; what one does not declare is empty.
+    """Parameters of a notebook without its sizes; missing ones are empty.
 
-    Levels, and the values of a grid's dimensions, are patches by name; ``answers`` are levels in a reader's words, ``lead``
-    is the finding that a headline begins with, and ``panel`` is that of the index.
+    Levels and values of a grid are patches by name. ``answers`` gives levels in the reader's words. ``lead``
+    chooses the headline's finding, ``panel`` the part of the index.
     """
 
     factor: str = ""
@@ -270,24 +253,24 @@ class Declared(BaseModel, frozen=True):
 
     @property
     def stated_caveat(self) -> str:
-        """The limit that the notebook states itself, or that its profile states."""
+        """Return the caveat of the notebook or of its profile."""
         profile = self.profiles.get(self.profile, {})
         return (self.caveat or str(profile.get("caveat", ""))).rstrip(". ")
 
 
 AS_RUN = "question_as_run"
-"""The fact of a study's provenance that has the question which it was run with, where that was changed since."""
+"""The provenance key of the original question, if it was changed later."""
 
 
 class Study(Model):
-    """A plan, its ordered trials and the provenance of all of it.
+    """A plan, its ordered trials and its provenance.
 
-    ``left_out`` are levels that were asked for and cannot be run on this machine, each with the reason.
-    ``levels_in_words`` has what each level runs with by the heading of a table's row, the same headings for all, and
-    ``crash_costs`` what a crash may cost at each; studies of earlier versions have neither. ``extended`` are the numbers
-    of blocks that the study had when it was whole and got more: looks at its verdicts that were not planned.
-    ``notes`` are somebody's words on the study, for its page.
-    Studies of ``format`` 1 have no checksums of what was measured.
+    - ``left_out``: requested levels that cannot run here, with reasons.
+    - ``levels_in_words``: each level's configuration by table heading; the same headings for all.
+    - ``crash_costs``: possible losses in a crash, by level. Older studies lack both.
+    - ``extended``: numbers of blocks at which a complete study was extended (unplanned looks).
+    - ``notes``: a user's notes for the page.
+    - ``format``: 1 has no checksums of the raw output.
     """
 
     format: Literal[1, 2] = 2
@@ -315,19 +298,19 @@ class Study(Model):
         ids = {trial.id for trial in self.trials}
         once = {(trial.block, trial.level) for trial in self.trials}
         if len(ids) < len(self.trials) or len(once) < len(self.trials):
-            raise ValueError("a trial is there twice: a level is in a block once, and each has its place")
+            raise ValueError("a trial is there twice: a block has each level and each position once")
         if unknown := {level for _, level in once} - self.plan.factor.levels.keys():
             raise ValueError(f"a trial of the level {min(unknown)!r}, which is not among the levels")
         return self
 
     @property
     def blocks(self) -> int:
-        """How many blocks the design has."""
+        """Return the number of blocks."""
         return max((t.block for t in self.trials), default=0)
 
     @property
     def declared(self) -> Declared:
-        """What its notebook declared: of parameters that make no study, as in somebody else's file, nothing."""
+        """Return the notebook's declared parameters; empty if they are invalid."""
         try:
             return Declared.model_validate(self.parameters)
         except ValidationError:
@@ -335,9 +318,10 @@ class Study(Model):
 
 
 class Generator(Model):
-    """What a host did that generated a part of a trial's load. Times in seconds.
+    """A fleet host's part in one trial's load. Times in seconds.
 
-    ``began_s`` and ``ended_s`` are by the server's clock, to within ``clock_error_s``; ``round_trip_s`` is its way to the server.
+    ``began_s`` and ``ended_s`` use the server's clock, within ``clock_error_s``. ``round_trip_s`` is to the
+    server.
     """
 
     host: str
@@ -352,12 +336,12 @@ class Generator(Model):
 
 
 class Measurement(Model):
-    """What one trial left, beside its raw files: facts of the run, never derived figures.
+    """The record of one trial; raw output is stored separately. Times since the epoch.
 
-    ``error`` is the reason that ended the trial, or null. Times are seconds since the
-    epoch; ``settings`` is what the server itself said it ran with, ``host`` what the kernel
-    said of the tunables, ``warnings`` what a reader has to know of this trial; ``ran_on`` names the host where
-    several run the study.
+    - ``error``: the reason of a failure, or None.
+    - ``settings``: values that the server reported; ``host``: values that the kernel reported.
+    - ``warnings``: remarks for the reader.
+    - ``ran_on``: the host, if several run the study.
     """
 
     trial: Trial

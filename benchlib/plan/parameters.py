@@ -1,8 +1,6 @@
-"""A notebook's parameters cell as typed, documented parameters; and values held against them.
+"""A notebook's parameters cell: declared names, types and defaults; checks of values.
 
-The cell is the one place where a factor is written down, so it is also the schema:
-``blocks: int = 5  # how often every level runs`` declares a name, a type, a default and
-its help.
+A line such as ``blocks: int = 5  # number of blocks`` declares a parameter with its type, default and help.
 """
 
 import ast
@@ -26,7 +24,7 @@ _TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, dict)}
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its name, its type as written, its default and what the comment says of it."""
+    """A parameter with its type as written, its default and its comment."""
 
     name: str
     type: str
@@ -34,12 +32,10 @@ class Parameter:
     help: str = ""
 
     def check(self, value: Any) -> Any:
-        """The value as the declared type.
+        """Return the value as the declared type.
 
         Raises:
-            InputError: it is not one, or the type is not one that a parameter may have; the
-                message names the parameter, the type and the value.
-
+            InputError: the value has another type, or the type is not supported.
         """
         if self.type not in _TYPES:
             kinds = f"there are {', '.join(_TYPES)}"
@@ -49,18 +45,19 @@ class Parameter:
             checked_value = TypeAdapter(_TYPES[self.type]).validate_python(value)
         except ValidationError as reason:
             problem = f"{first_problem(reason)} "
-        # yes and no would become 1 and 0
+        # a bool would become 1 or 0
         if problem or (isinstance(value, bool) and self.type != "bool"):
-            raise InputError(f"parameter {self.name}: {problem}(got {reprlib.repr(value)}, want {self.type})")
+            raise InputError(
+                f"parameter {self.name}: {problem}(got {reprlib.repr(value)}, expected {self.type})"
+            )
         return checked_value
 
 
 def declared(source: str) -> dict[str, Parameter]:
-    """The parameters that a cell's source declares, in its order.
+    """Return the parameters that a cell's source declares, in its order.
 
     Raises:
         InputError: the cell is not Python, or a default is not a plain value.
-
     """
     try:
         tree = ast.parse(source)
@@ -85,9 +82,9 @@ _MOST_ALIASES, _MOST_VALUES, _DEEPEST = 200, 100_000, 50
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the keys ``on`` and ``off`` as the words that they are, and refuses one that is there twice.
+    """A YAML loader that reads ``on``/``off`` keys as text and refuses duplicate keys.
 
-    An alias stands for a whole value: of values that hold aliases of values a few lines become gigabytes, so their number is limited.
+    It limits aliases: nested ones expand a few lines to gigabytes.
     """
 
     _aliases = 0
@@ -110,31 +107,42 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(value: Any, depth: int = 0, counted: int = 0) -> int:
-    """Return how many values there are in a value, each alias counted; a ValueError where that is no file of a person's."""
+    """Return the number of values inside a value, aliases expanded.
+
+    Raises:
+        ValueError: nested too deeply, or too many values.
+    """
     if depth > _DEEPEST or counted > _MOST_VALUES:
-        raise ValueError("it holds itself, or more than a file of parameters can")
+        raise ValueError(f"more than {_DEEPEST} levels or {_MOST_VALUES:,} values")
     inner = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in inner:
-        counted = _count(each, depth + 1, counted)
+    for part in inner:
+        counted = _count(part, depth + 1, counted)
     return counted + 1
 
 
 def from_yaml(text: str | bytes, where: str) -> Any:
-    """The value that a YAML text describes; ``where`` it stands is what an InputError begins with."""
+    """Return the value of a YAML text; ``where`` names the text in errors.
+
+    Raises:
+        InputError: the text is not valid YAML.
+    """
     try:
         value = yaml.load(text, _Loader)
         _count(value)
         return value
-    except (yaml.YAMLError, ValueError, RecursionError) as reason:  # a 30 February is a ValueError
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as reason:  # a date such as 30 February is a ValueError
         raise InputError(f"{where}: not YAML: {next(iter(str(reason).splitlines()), '')}") from None
 
 
 def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) -> None:
-    """Make sure that every name is a parameter.
+    """Check that every name is a parameter.
 
     Raises:
-        InputError: one is not; the message offers the nearest name, or all of them.
-
+        InputError: one is not; the message suggests the nearest name, or lists all.
     """
     for name in names:
         if name not in parameters:
@@ -144,11 +152,10 @@ def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) ->
 
 
 def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any]:
-    """Every parameter's value: what is given, else the default, as the declared types.
+    """Return every parameter's value, given or default, as its declared type.
 
     Raises:
-        InputError: an unknown name, or a value that is not of its type.
-
+        InputError: a name is unknown, or a value has another type.
     """
     refuse_unknown(given, parameters)
     values = {
@@ -159,40 +166,37 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
 
 
 def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """The values without what names the notebook's levels, or its comparisons, where one's own are given."""
-    own = "levels" in given or "grid" in given
-    if own and "question" in values and not ("question" in given and values["question"].strip()):
-        raise InputError("parameter question: levels of your own want one of their own, in the file or by -p")
-    names = ["answers", "lead", "caveat"] if own or {"baseline", "against", "along"} & {*given} else []
-    names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"] if own else []
-    freed = {name: type(values[name])() for name in names if name in values and name not in given}
-    if own and "profiles" in values and "profiles" not in given:
-        freed["profiles"] = {
+    """Return the values; a user's own levels empty the parameters that name the notebook's."""
+    own_levels = "levels" in given or "grid" in given
+    if own_levels and "question" in values and not ("question" in given and values["question"].strip()):
+        raise InputError("parameter question: your own levels need their own question, in the file or by -p")
+    names = ["answers", "lead", "caveat"] if own_levels or {"baseline", "against", "along"} & {*given} else []
+    names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"] if own_levels else []
+    emptied = {name: type(values[name])() for name in names if name in values and name not in given}
+    if own_levels and "profiles" in values and "profiles" not in given:
+        emptied["profiles"] = {
             name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
             for name, sizes in values["profiles"].items()
         }
-    return values | freed
+    return values | emptied
 
 
 def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
-    """The values in a running notebook, read from what it has executed so far.
+    """Return the values in a running notebook, from its executed cells.
 
-    ``cells`` are the executed sources in order, ``namespace`` the notebook's variables. The
-    parameters cell is the latest that declares ``factor``; papermill's injected cell begins
-    with ``# Parameters``.
+    ``cells`` are the sources in order, ``namespace`` the notebook's variables. The parameters cell is the last
+    that declares ``factor``; papermill's injected cell begins with ``# Parameters``.
 
     Raises:
-        InputError: the parameters cell has not run, or papermill was given an unknown name
-            (which papermill itself only warns of).
-
+        InputError: the parameters cell has not run, or papermill injected an unknown name.
     """
-    at = max((i for i, cell in enumerate(cells) if "\nfactor:" in f"\n{cell}"), default=None)
-    if at is None:
+    start = max((i for i, cell in enumerate(cells) if "\nfactor:" in f"\n{cell}"), default=None)
+    if start is None:
         raise InputError("run the parameters cell first: it declares 'factor' and the other parameters")
-    parameters, injected = declared(cells[at]), set[str]()
-    for cell in cells[at:]:
+    parameters, injected = declared(cells[start]), set[str]()
+    for cell in cells[start:]:
         if cell.startswith("# Parameters\n"):
-            with contextlib.suppress(SyntaxError):  # somebody's own, of another language
+            with contextlib.suppress(SyntaxError):  # a user's cell in another language
                 names = (node for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Name))
                 injected |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     refuse_unknown(sorted(injected), parameters)
@@ -203,5 +207,5 @@ def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
 
 
 def _text_again(value: Any, wanted: str) -> Any:
-    """A number where text is wanted, as text: papermill and YAML make numbers of what looks like one."""
+    """Return a number as text where text is wanted: papermill and YAML convert such text."""
     return str(value) if wanted == "str" and type(value) in (int, float) else value

@@ -1,4 +1,4 @@
-"""From a notebook's parameters to a study: the profile, the levels, the load. Pure."""
+"""From a notebook's parameters to a study: profile, levels, load. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -16,21 +16,15 @@ from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Declared, Factor, Load, Plan, Study, among
 from benchlib.plan.workload import Workload
 
-PANELS = {
-    "changes": "Changes you can make",
-    "costs": "Costs you accept",
-    "hardware": "What hardware and load do",
-}
-"""The panels of the index: changes that one can make, costs that one accepts, what hardware and load do."""
 _SPARE_CONNECTIONS = 20
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
 
 class _Sizes(Load):
-    """What a profile says: a load, and the study's size. ``only`` names the part of the levels that it runs.
+    """A profile: a load, the study's size and optional changes.
 
-    ``base`` and ``levels`` are patches over those of the notebook, of a grid by the name of a value: such as times that are scaled down, which its
-    ``caveat`` says.
+    ``only`` limits the levels. ``base`` and ``levels`` are patches over those of the notebook (in a grid, by
+    a value's name).
     """
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
@@ -43,35 +37,34 @@ class _Sizes(Load):
 
 
 def study_name(values: Values) -> str:
-    """The study's name: the one asked for, or factor, profile and what was taken apart.
+    """Return the requested name, or one of factor, profile and ``shares``.
 
     Raises:
-        InputError: a parameter that every factor needs is not declared.
-
+        InputError: a required parameter is not declared.
     """
-    if absent := [name for name in _NEEDED if name not in values]:
-        raise InputError(f"parameter {absent[0]}: the parameters cell does not declare it")
+    if missing := [name for name in _NEEDED if name not in values]:
+        raise InputError(f"parameter {missing[0]}: the parameters cell does not declare it")
     parts = [values["factor"], values["profile"], "shares" if values.get("shares_of") else ""]
     return values.get("study") or "-".join(filter(None, parts))
 
 
 SAYS_BOTH = " instead of "
-"""Words for an answer that name both sides of the comparison."""
+"""Separates both sides of a comparison in an answer's words."""
 
 
 def answer_words(study: Study) -> dict[str, str]:
-    """Return the levels that the notebook declares as answers, with a reader's words, in its order; all where none was run."""
+    """Return the declared answers that were run, as level → words; all comparisons if none was."""
     factor, words = study.plan.factor, dict[str, str]()
-    for name, called in study.declared.answers.items():
+    for name, answer in study.declared.answers.items():
         level = factor.named(name)
-        if level and (SAYS_BOTH not in called or _as_declared(study, level)):
-            words.setdefault(level, called)
-    asked = {level: level for level in factor.pairs() if level not in factor.controls}
-    return {level: called for level, called in words.items() if level in asked} or asked
+        if level and (SAYS_BOTH not in answer or _as_declared(study, level)):
+            words.setdefault(level, answer)
+    compared = {level: level for level in factor.pairs() if level not in factor.controls}
+    return {level: answer for level, answer in words.items() if level in compared} or compared
 
 
 def _as_declared(study: Study, level: str) -> bool:
-    """Whether a level is compared with the level that the notebook declares; where others are not run, it may be another."""
+    """Return whether a level's reference is the declared one; left-out levels can change it."""
     declared, factor = study.declared, study.plan.factor
     against = factor.pairs().get(level, "")
     if level not in factor.cells:
@@ -90,16 +83,16 @@ def make_study(
     levers: Mapping[str, LevelKey],
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Study:
-    """The study that a notebook's parameters describe.
+    """Return the study that a notebook's parameters describe.
 
-    ``values`` are checked parameters; a size that is not 0 wins over the profile's. ``workload`` finds a workload by name.
-    ``levers`` are those of :mod:`benchlib.levers` by key: they check what levels ask for, and bring it into its one spelling.
-    ``left_out`` are levels that are not to be run, each with the reason; those that were to be compared with
-    them are left out too, or in a grid compared with the next in line, by another dimension where one value is left.
+    - ``values``: checked parameters; a size other than 0 overrides the profile's.
+    - ``workload``: finds a workload by name.
+    - ``levers``: by key; they check and normalise the levels' values.
+    - ``left_out``: levels that cannot run, with reasons. Listed levels compared with them are left out
+      too; a grid's levels get another reference.
 
     Raises:
-        InputError: the parameters do not make a study; the message names the one.
-
+        InputError: the parameters do not make a study; the message names the parameter.
     """
     name = study_name(values)
     patches = {key: values[key] for key in ("base", "levels", "grid", "profiles") if key in values}
@@ -109,17 +102,17 @@ def make_study(
         sizes = _sizes(declared, values)
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
 
-        under = patched(declared.base, sizes.base)
+        base_patch = patched(declared.base, sizes.base)
 
         def read(name: str, patch: Values) -> Level:
             def data_mib() -> int:
-                named = patch.get("workload") or under.get("workload") or declared.workload
-                return workload(named).data_mib(sizes.scale)
+                used = patch.get("workload") or base_patch.get("workload") or declared.workload
+                return workload(used).data_mib(sizes.scale)
 
             return _level(name, patch, memory_bytes, {"levers": levers, "data_mib": data_mib})
 
-        base = read("base", under)
-        # of the levels, which stand on it
+        base = read("base", base_patch)
+        # the base's memory cap limits all levels
         memory_bytes = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
         grid = {name: _scaled(ends, sizes.levels) for name, ends in declared.grid.items()}
@@ -130,7 +123,7 @@ def make_study(
         _check_answers(declared, factor)
         if values.get("clients") and all(level.load.clients for level in factor.levels.values()):
             raise InputError(
-                "parameter clients: every level says its own; leave it out, or change the levels"
+                "parameter clients: every level sets its own number; leave it out, or change the levels"
             )
         factor, base = _with_room(factor, base, load)
         levels = [base, *factor.levels.values()]
@@ -152,16 +145,13 @@ def make_study(
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
         )
-        works = dict[str, Workload]()
-        for work in map(plan.level_workload, factor.levels):
-            if works.setdefault(work.name, work) != work:
-                raise InputError(
-                    f"two workloads have the name '{work.name}': give each file a 'name' of its own"
-                )
+        by_name = dict[str, Workload]()
+        for used in map(plan.level_workload, factor.levels):
+            if by_name.setdefault(used.name, used) != used:
+                raise InputError(f"two workloads have the name '{used.name}': give each file its own 'name'")
         if plan.looks and (factor.against or len(set(plan.strata().values())) > 1):
             raise InputError(
-                "parameter blocks: 'auto' judges all levels against one baseline; where some are compared with others "
-                "give their number"
+                "parameter blocks: 'auto' needs one baseline and one workload for all levels; give a number instead"
             )
         _check_together(plan, levers)
     except ValidationError as reason:
@@ -178,11 +168,10 @@ def make_study(
 
 
 def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
-    """Patches of levels with settings that are a text, or in a file, by name instead: so they merge, and are kept.
+    """Return patches in which settings given as text or as a file are names and values.
 
     Raises:
-        InputError: a text is none of settings.
-
+        InputError: a text holds no settings.
     """
     if isinstance(value, Mapping):
         return {name: _by_name(inner, levers, *names, name) for name, inner in value.items()}
@@ -195,11 +184,10 @@ def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
 
 
 def _check_answers(declared: Declared, factor: Factor) -> None:
-    """Make sure that what is to answer the question are some of the notebook's comparisons, run here or not.
+    """Check that the answers are some of the notebook's comparisons, run here or not.
 
     Raises:
-        InputError: they are not, or too many.
-
+        InputError: they are not, or there are too many.
     """
     levels = {*declared.levels, *factor.levels} - {*factor.controls}
     cells = [*product(*declared.grid.values())]
@@ -211,17 +199,19 @@ def _check_answers(declared: Declared, factor: Factor) -> None:
 
 
 def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
-    """The metric asked for; else tps, or where a rate gives the tps the latency."""
-    asked = declared.metric
+    """Return the requested metric; the default is tps, or a latency under a rate."""
+    requested = declared.metric
     if load.rate is None and all(level.load.rate is None for level in levels):
-        return known_metric(asked or "tps").name
-    if asked in ("tps", "speed"):
-        raise InputError("a fixed rate gives the tps: judge by a latency ('metric')")
-    return known_metric(asked or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")).name
+        return known_metric(requested or "tps").name
+    if requested in ("tps", "speed"):
+        raise InputError(f"parameter metric: a fixed rate decides the {requested}; choose a latency")
+    return known_metric(
+        requested or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")
+    ).name
 
 
 def _sizes(declared: Declared, values: Values) -> _Sizes:
-    """What the profile says, and above it what the parameters say."""
+    """Return the profile's sizes, overridden by parameters."""
     profiles, name = declared.profiles, declared.profile
     if name not in profiles:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
@@ -230,12 +220,12 @@ def _sizes(declared: Declared, values: Values) -> _Sizes:
 
 
 def _scaled(patches: Mapping[str, Values], by: Mapping[str, Values]) -> dict[str, Values]:
-    """The patches of levels, or of a dimension's values, with what a profile changes of those of a name."""
+    """Return patches merged with the profile's patches of the same names."""
     return {name: patched(patch, by.get(name, {})) for name, patch in patches.items()}
 
 
 def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any]) -> Level:
-    """A level from its patch, shares of memory and of its workload's data resolved."""
+    """Return a level from its patch, with shares of memory resolved."""
     try:
         level = Level.model_validate(patch, context=context)
     except ValidationError as reason:
@@ -244,16 +234,15 @@ def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any])
     capped = level.part("storage").get("memory") or memory_bytes
     settings = resolve_memory_shares(level.settings, min(memory_bytes, capped))
     if level.target and settings != level.settings:
-        raise InputError(f"level “{name}”: nobody here knows the memory of its target; give it in MB or GB")
+        raise InputError(f"level “{name}”: the memory of an external server is unknown; give MB or GB")
     return level.changed(settings=settings)
 
 
 def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
-    """Let each lever say whether its key can stand beside the others, at each level with its base.
+    """Check each level for conflicts between its keys.
 
     Raises:
-        InputError: it cannot.
-
+        InputError: two keys conflict.
     """
     for name, lever in product(plan.factor.levels, levers.values()):
         if reason := lever.conflict(plan.level(name)):
@@ -261,15 +250,15 @@ def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
 
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:
-    """Room for the clients on every server of our own, where nobody has said how many it takes."""
+    """Raise ``max_connections`` of embedded clusters for the clients, unless it is set."""
     room = max(load.clients, *(level.over(base).load.clients or 0 for level in factor.levels.values()))
     if "max_connections" in base.settings or room + _SPARE_CONNECTIONS <= 100:
         return factor, base
-    wide: dict[str, SettingValue] = {"max_connections": room + _SPARE_CONNECTIONS}
+    raised: dict[str, SettingValue] = {"max_connections": room + _SPARE_CONNECTIONS}
     if not any(level.target for level in factor.levels.values()):
-        return factor, base.changed(settings={**base.settings, **wide})
+        return factor, base.changed(settings={**base.settings, **raised})
     levels = {
-        name: level if level.target else level.changed(settings={**wide, **level.settings})
+        name: level if level.target else level.changed(settings={**raised, **level.settings})
         for name, level in factor.levels.items()
     }
     return factor.changed(levels=levels), base

@@ -1,6 +1,6 @@
-"""Server parameters: how they are written to a file and read from one, and how what a server shows is read.
+"""Server parameters: configuration files and values of ``pg_settings``.
 
-Sources: the documentation's "Parameter Names and Values" and "pg_settings"; PostgreSQL's guc-file.l.
+Sources: PostgreSQL documentation, "Parameter Names and Values" and "pg_settings"; guc-file.l.
 """
 
 import re
@@ -14,7 +14,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 864
 _SHOWN = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)(?: (?:x )?(\d*)([A-Za-z]+))?")
 
 SETTINGS_FILE = re.compile(r"[^\n=]+\.conf|[^\s=]+")
-"""A text of this form is the name of a file of parameters; any other is what would be in one."""
+"""Matches the name of a parameter file; other text is the file's content."""
 
 _LETTER = r"[A-Za-z_\x80-\U0010ffff]"
 _ID = rf"{_LETTER}(?:{_LETTER}|[0-9])*"
@@ -36,20 +36,20 @@ _ESCAPES = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
 
 
 def spelled(value: SettingValue) -> str:
-    """A value as PostgreSQL spells it."""
+    """Return a value as PostgreSQL spells it."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def conf_text(settings: Mapping[str, SettingValue]) -> str:
-    """Lines for a PostgreSQL configuration file, values quoted as the file wants them."""
+    """Return the lines of a configuration file, with quoted values."""
     escapes = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r"})
     return "".join(f"{name} = '{spelled(value).translate(escapes)}'\n" for name, value in settings.items())
 
 
 def read_conf(text: str) -> tuple[dict[str, str], list[str]]:
-    """What a text in the form of postgresql.conf sets, the last value of a name; and the lines that set nothing, each with its number.
+    """Return the settings of a postgresql.conf text (last value wins), and its invalid lines.
 
-    Read as the server reads it: comments, quotes with escapes, the equals sign as one likes. What it includes is not read.
+    Comments, quotes and escapes are read as the server reads them. Include directives count as invalid.
     """
     settings, faults = dict[str, str](), list[str]()
     for number, line in enumerate(text.split("\n"), 1):
@@ -70,14 +70,14 @@ def _unescaped(mark: re.Match[str]) -> str:
 
 
 def shown(value: str, unit: str | None) -> str:
-    """A row of ``pg_settings`` as a person reads it: ``524288 x 8kB``, ``300 s``, ``on``."""
+    """Return a value of ``pg_settings`` with its unit: ``524288 x 8kB``, ``300 s``, ``on``."""
     if not unit:
         return value
     return f"{value} x {unit}" if unit[0].isdigit() else f"{value} {unit}"
 
 
 def quantity(text: str) -> tuple[float, Literal["B", "s", ""]] | None:
-    """A number as :func:`shown` gives it, in bytes, in seconds or without a unit; None for words."""
+    """Return a text of :func:`shown` as a number in bytes, seconds or no unit; None for words."""
     match = _SHOWN.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What a plan asks for, in words for a page: sizes, rates, and no path of a machine or host of a server. Pure."""
+"""Text for pages: sizes, rates, and removal of private names and paths. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,26 +12,26 @@ HOST_GRANTS = (
     "GRANT pg_read_server_files TO our_role; "
     "GRANT EXECUTE ON FUNCTION pg_read_file(text, bigint, bigint, boolean) TO our_role"
 )
-"""What it takes to sample the host of a server that is not ours."""
+"""Rights that are needed to sample the host of an external server."""
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_NAMING_PLACES = Level.model_fields.keys() - {"settings", "initdb", "workload", "load", "host"}
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_NAMING_KEYS = Level.model_fields.keys() - {"settings", "initdb", "workload", "load", "host"}
 
 
 def printable(text: str) -> str:
-    """A text of somebody else's without what a terminal obeys: control characters but line ends and tabs, and turns of direction."""
-    return _OBEYED.sub("", text)
+    """Return text without terminal control characters; tabs and line ends stay."""
+    return _CONTROLS.sub("", text)
 
 
 def decoded(data: bytes) -> str:
-    """A file's text, in UTF-8 or, as Windows may write it, UTF-16; what is neither has � in it."""
+    """Return a file's text, from UTF-8 or UTF-16; invalid bytes become �."""
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
     return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def size_words(size: int) -> str:
-    """A size in bytes as PostgreSQL counts, in powers of 1024: ``4 GB``, ``1.5 GB``."""
+    """Return a size in bytes as text, in powers of 1024: ``4 GB``, ``1.5 GB``."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -39,21 +39,13 @@ def size_words(size: int) -> str:
 
 
 def rate_words(plan: Plan, name: str) -> str:
-    """A level's rate: ``741 tps (60 % of capacity)``, or the share alone until the capacity is known."""
-    rate, asked = plan.level_load(name).rate, plan.asked_rate(name)
+    """Return a level's rate as text: ``741 tps (60 % of capacity)``."""
+    rate, requested = plan.level_load(name).rate, plan.asked_rate(name)
     if rate is None:
         return "no limit"
     if isinstance(rate, str):
         return rate
-    return f"{rate:,.6g} tps ({asked})" if isinstance(asked, str) else f"{rate:,.6g} tps"
-
-
-def rates_words(plan: Plan) -> str:
-    """At which rate all levels run, as the end of a sentence; nothing where there is no limit."""
-    rates = {rate_words(plan, name) for name in plan.factor.levels}
-    if len(rates) > 1:
-        return ", each level at its own rate"
-    return f" at {rates.pop()}" if rates != {"no limit"} else ""
+    return f"{rate:,.6g} tps ({requested})" if isinstance(requested, str) else f"{rate:,.6g} tps"
 
 
 _SCRUBBED = (
@@ -68,11 +60,11 @@ _SCRUBBED = (
         lambda match: "…/" + match[0].rstrip("/").rpartition("/")[2],
     ),
 )
-"""What a message of a program may say of somebody's machines, and what a page shows in its place."""
+"""Patterns that reveal a machine, and their replacements."""
 
 
 def scrubbed(text: str) -> str:
-    """Return a message without addresses, roles, connection strings and folders, which a page must not disclose."""
+    """Return a message without addresses, roles, connection strings and folders."""
     for pattern, instead in _SCRUBBED:
         text = pattern.sub(instead, text)
     return text
@@ -81,11 +73,11 @@ def scrubbed(text: str) -> str:
 _SECRET = re.compile(
     r"primary_conninfo|.*_command|.*passphrase.*|.*password.*|krb_server_keyfile|ssl_.*_file|.*(secret|token|_key).*"
 )
-"""Names of settings whose values are nobody else's business."""
+"""Names of settings with secret values."""
 
 
 def _secrets(patch: object) -> Iterator[str]:
-    """The values of secret settings in a value of plain JSON types."""
+    """Yield the values of secret settings in plain JSON data."""
     if isinstance(patch, Mapping):
         for name, inner in patch.items():
             if isinstance(inner, str) and inner and _SECRET.fullmatch(str(name).lower()):
@@ -98,9 +90,9 @@ def _secrets(patch: object) -> Iterator[str]:
 
 
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
-    """What a plan's levels name and no page repeats, with what stands for each: folders, installations' too, and URIs.
+    """Return the private texts of a plan with their replacements: paths, URIs, secrets.
 
-    With a study's ``parameters`` also what levels name that did not run.
+    ``parameters`` adds the texts of levels that did not run.
     """
     kinds: dict[str, str] = {}
     levels = [plan.level(name).model_dump(mode="json") for name in plan.factor.levels]
@@ -121,27 +113,27 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
 
 
 def given_folders(plan: Plan) -> dict[str, str]:
-    """The folders that a plan's levels have servers live in, with what stands for each on a page."""
+    """Return the levels' data folders with their replacements."""
     return {text: alias for text, alias in unpublished(plan).items() if "given folder" in alias}
 
 
 def _named(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """The texts in a value of plain JSON types that name a place, each with the level's key that it is of."""
+    """Yield the texts in JSON data that may name a path or server, each with its level key."""
     if isinstance(value, str) and key:
         yield key, value
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _named(inner, key or (name if name in _NAMING_PLACES else ""))
+            yield from _named(inner, key or (name if name in _NAMING_KEYS else ""))
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _named(inner, key)
 
 
 def without(value: Any, replaced: Mapping[str, str]) -> Any:
-    """The value, of plain types, with what ``replaced`` names replaced in all its texts."""
+    """Return plain data with all ``replaced`` texts replaced."""
     if isinstance(value, str):
         for hidden in sorted(filter(value.__contains__, replaced), key=len, reverse=True):
-            # a whole path: /mnt/fast is not in /mnt/faster, but it is in /mnt/fast/base
+            # whole path parts: /mnt/fast matches in /mnt/fast/base, not in /mnt/faster
             alias = replaced[hidden].replace("\\", r"\\")
             value = re.sub(rf"(?<![\w./-]){re.escape(hidden)}(?![\w-])", alias, value)
         return value

@@ -1,4 +1,4 @@
-"""A workload: what a load tool runs, how its data are loaded, and what must hold afterwards."""
+"""A workload: what a load tool runs, how the data are loaded, and an invariant."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -20,18 +20,18 @@ _EXPLAINED = re.compile(
 def _explainable(sql: str) -> str:
     if not _EXPLAINED.match(sql):
         raise ValueError(
-            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; what has to go before belongs into 'explain_after'"
+            "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; put other statements into 'explain_after'"
         )
     return sql
 
 
 def at_scale(sql: str, scale: int) -> str:
-    """A statement of a workload with the scale for each ``:scale``."""
+    """Return a statement with the scale in place of ``:scale``."""
     return _SCALE.sub(str(scale), sql)
 
 
 class Script(Model):
-    """One script of a workload: pgbench's built-in by name, or SQL text, with its weight."""
+    """A script of a workload: a pgbench built-in or SQL text, with its weight."""
 
     builtin: Literal["tpcb-like", "simple-update", "select-only"] | None = None
     sql: str | None = None
@@ -45,10 +45,9 @@ class Script(Model):
 
 
 class Beside(Model):
-    """A script that ``clients`` run over and over beside the load, and whose transactions do not count.
+    """A background script that ``clients`` repeat; its transactions do not count.
 
-    It has pgbench's tables, the scale and the load's variables as other scripts do. ``mib`` is how much disk what it leaves
-    takes at most.
+    It uses the same variables as other scripts. ``mib`` limits the disk space that it fills.
     """
 
     sql: str
@@ -57,11 +56,10 @@ class Beside(Model):
 
 
 class Invariant(Model):
-    """What must hold after a trial, checked in the database itself.
+    """A condition that must hold after a trial, checked in the database.
 
-    ``count`` is a query for one number that grows by ``per_transaction`` with every
-    acknowledged transaction; ``violations`` one that counts rows that must not exist. Where
-    the scripts of a workload differ, ``per_transaction`` has a number for each of them.
+    ``count`` is a query for a number that grows by ``per_transaction`` per acknowledged transaction (one
+    number, or one for each script). ``violations`` is a query that counts rows that must not exist.
     """
 
     count: str | None = None
@@ -69,23 +67,22 @@ class Invariant(Model):
     violations: str | None = None
 
     def growth(self, report: Values) -> range:
-        """By how much the count may have grown, given what pgbench reports of ``transactions`` and ``scripts``.
+        """Return the possible growth of the count, from pgbench's ``transactions`` and ``scripts``.
 
-        More than one number where the counts of the scripts are short of the total, which is exact:
-        pgbench's threads share the counters of a script without a lock (pgbench.c, processXactStats), so now and
-        then one is lost, and whichever script it was of counts.
+        The total is exact, but counts of scripts can miss some: pgbench's threads share these counters without a
+        lock (pgbench.c, processXactStats). The range covers lost transactions of any script.
         """
-        total, each = int(report["transactions"]), self.per_transaction
-        if isinstance(each, int):
-            return range(total * each, total * each + 1)
+        total, growths = int(report["transactions"]), self.per_transaction
+        if isinstance(growths, int):
+            return range(total * growths, total * growths + 1)
         ran = [row["transactions"] for row in report["scripts"]] or [total]
-        counted = sum(rows * times for rows, times in zip(each, ran, strict=True))
+        counted = sum(rows * times for rows, times in zip(growths, ran, strict=True))
         lost = total - sum(ran)
-        return range(counted + lost * min(each), counted + lost * max(each) + 1)
+        return range(counted + lost * min(growths), counted + lost * max(growths) + 1)
 
 
 class Sysbench(Model):
-    """One of sysbench's own tests: how many tables it has, and how many rows each for one unit of scale."""
+    """A sysbench test, its number of tables and their rows per unit of scale."""
 
     test: Literal["oltp_write_only", "oltp_read_write", "oltp_read_only"]
     tables: PositiveInt
@@ -93,20 +90,15 @@ class Sysbench(Model):
 
 
 class Workload(Model):
-    """What a load tool runs, how its data are loaded, and an invariant.
+    """A workload of one load tool.
 
-    pgbench runs ``scripts`` by their weights, sysbench the test that ``sysbench`` names,
-    and for ``pgbench-init`` loading pgbench's tables is itself what is measured.
-
-    ``pgbench_tables`` says that ``pgbench -i`` loads the data (sized by the scale
-    factor, with ``fillfactor`` percent of each page filled); ``load_sql`` is run after it, with the
-    scale for ``:scale``, and takes ``mib_per_scale`` of disk. ``unanalyzed_sql`` is run last: statistics know nothing
-    of what it changes. ``vacuum`` names the tables that are brought back to a known state, and analysed, before and
-    between trials (an empty name: all), ``truncate`` those that are emptied.
-
-    What is ``beside`` runs from before a trial's warm-up until its load is over.
-
-    ``explain`` are the statements whose plans are kept. They are run, after ``explain_after``, and rolled back.
+    - ``scripts``: for pgbench, by weight. ``sysbench``: the test. ``pgbench-init`` measures the loading itself.
+    - ``pgbench_tables``: load with ``pgbench -i`` and ``fillfactor``, before ``load_sql`` (``:scale`` is
+      replaced; ``mib_per_scale`` of disk).
+    - ``unanalyzed_sql``: runs last; statistics do not include it.
+    - ``vacuum``, ``truncate``: tables to vacuum and analyse, or to empty, between trials (``""``: all).
+    - ``beside``: background load, from before the warm-up until the end.
+    - ``explain``: statements whose plans are saved; they run after ``explain_after`` and are rolled back.
     """
 
     name: Annotated[str, Field(pattern=r"^[^\W_][\w .+=-]{0,79}$")]
@@ -132,7 +124,7 @@ class Workload(Model):
         if self.tool == "pgbench" and not any(script.weight for script in self.scripts):
             raise ValueError("no script has a weight above 0")
         if self.tool != "pgbench" and (self.scripts or self.pgbench_tables):
-            raise ValueError(f"{self.tool} brings its own tables and runs no scripts")
+            raise ValueError(f"{self.tool} brings its own tables; leave out 'scripts' and 'pgbench_tables'")
         if (self.tool == "sysbench") != (self.sysbench is not None):
             raise ValueError("the tool 'sysbench' and a section 'sysbench' go together")
         rows = self.invariant.per_transaction
@@ -142,29 +134,29 @@ class Workload(Model):
 
     @property
     def contents(self) -> tuple[object, ...]:
-        """What decides the data at a scale: workloads in which it is the same share what was loaded."""
+        """Return a key of the loaded data: workloads with equal keys share a template."""
         made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
         return self.pgbench_tables and self.fillfactor, made, self.load_sql, self.unanalyzed_sql
 
     @property
     def writes_always(self) -> bool:
-        """Whether every transaction is known to write: each adds to what the invariant counts."""
+        """Return whether every transaction adds to the invariant's count."""
         rows = self.invariant.per_transaction
-        each = rows if isinstance(rows, tuple) else (rows,)
-        return self.invariant.count is not None and all(each)
+        growths = rows if isinstance(rows, tuple) else (rows,)
+        return self.invariant.count is not None and all(growths)
 
     @property
     def label(self) -> str:
-        """Its name, and how many clients run beside its load."""
+        """Return the name, with the number of background clients."""
         clients = self.clients_beside
         more = f"{clients} client{'s' if clients > 1 else ''} not counted"
         return f"{self.name} beside {more}" if clients else self.name
 
     @property
     def clients_beside(self) -> int:
-        """How many clients run beside its load."""
+        """Return the number of background clients."""
         return sum(beside.clients for beside in self.beside)
 
     def data_mib(self, scale: int) -> int:
-        """About how much disk a cluster with the data takes, its WAL aside, in MiB."""
+        """Return the approximate size of a cluster with its data, without WAL, in MiB."""
         return _EMPTY_MIB + scale * (self.mib_per_scale + (_PGBENCH_MIB if self.pgbench_tables else 0))

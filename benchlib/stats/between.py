@@ -1,4 +1,4 @@
-"""Studies of the same comparisons: does an effect differ between two of them, and where does it change for good?"""
+"""Studies of the same comparisons: differences of effects, and change points."""
 
 from collections.abc import Sequence
 
@@ -7,21 +7,24 @@ import pandas as pd
 from scipy.stats import t
 
 ENDS = ["percent_change", "ci_low", "ci_high"]
-WITHOUT = "change points are not looked for: 'pip install --no-deps apache-otava' brings what finds them"
-"""What is said where that package is missing. It pins numpy and scipy for its command line; what is used here does not mind."""
+WITHOUT = "change points are not computed: apache-otava is missing; 'pip install --no-deps apache-otava' installs it"
+"""Message if apache-otava is missing. It pins numpy and scipy only for its command line."""
 
 
 def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: float) -> pd.DataFrame:
-    """Return how the effects of the second study differ from those of the first: a row for each comparison of both.
+    """Return how effects differ between two studies, a row per common comparison.
 
-    Both are frames of :func:`benchlib.compare`, without their controls. Columns: ``level, against``; those of both frames with
-    ``_first`` and ``_second`` behind them; ``percent_change, ci_low, ci_high``, the ratio of the two effects as a change in percent; ``p_value``;
-    ``verdict``: *differs*, *same within ±m %*, or *cannot tell*, which is also said of what is invalid in either study.
+    Both are frames of :func:`benchlib.compare` without controls. Columns: ``level, against``; the columns of
+    both frames with ``_first`` and ``_second``; ``percent_change, ci_low, ci_high`` (ratio of the effects, in
+    percent); ``p_value``; ``verdict``: *differs*, *same within ±m %*, or *cannot tell* (also if either is
+    invalid).
 
-    The studies are independent, so the variances of their log-ratios add up, with degrees of freedom by Welch and
-    Satterthwaite. Intervals and words are adjusted for the number of comparisons (Sidak), at an error rate ``alpha``.
+    Method: variances of the log-ratios add up, with degrees of freedom by Welch and Satterthwaite. Intervals
+    and verdicts are adjusted for the number of comparisons (Sidak) at ``alpha``.
     """
-    first, second = (each.assign(estimate=np.log1p(each["percent_change"] / 100)) for each in (one, other))
+    first, second = (
+        effects.assign(estimate=np.log1p(effects["percent_change"] / 100)) for effects in (one, other)
+    )
     rows = first.merge(second, on=["level", "against"], suffixes=("_first", "_second"))
     squares = rows[["error_first", "error_second"]].to_numpy() ** 2
     variance = squares.sum(axis=1)
@@ -38,10 +41,10 @@ def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: flo
 
 
 def change_points(factors: Sequence[float], margin: float) -> list[int] | None:
-    """Return the places in a series of effects, as factors, from which on it is another; None without apache-otava.
+    """Return the indices at which a series of effects (factors) changes; None without apache-otava.
 
-    By its variant of e-divisive means (Matteson and James, 2014; Fleming and others, 2023), at a p of 0.001; of changes larger than a fraction
-    ``margin`` alone, since with one or two points behind it that p means little.
+    Method: e-divisive means (Matteson and James, 2014; Fleming and others, 2023), p = 0.001. Changes below
+    ``margin`` are ignored, because that p is unreliable with one or two later points.
     """
     try:
         from otava.analysis import compute_change_points

@@ -1,13 +1,8 @@
 """The block model: log value = block + level + error, by least squares.
 
-Intra-block analysis of a (possibly incomplete) block design, after Scheffé, *The Analysis of
-Variance* (1959), chapter 5: blocks are swept out first, which leaves one small symmetric system
-for the levels. It gives exactly what ordinary least squares on dummies gives.
-
-A contrast is judged by its own noise: levels on other storage, or of another workload, stray 3 to 20 times as
-much as their baseline, and a residual pooled over all of them then finds differences that are none. With few
-blocks a variance of its own is a poor one, so it is moderated toward the mean of the family's (after G. K. Smyth,
-2004, whose prior is estimated; here it is fixed, small enough that one noisy level among quiet ones stays honest).
+Source: intra-block analysis, H. Scheffé, *The Analysis of Variance* (1959), chapter 5; also for incomplete
+blocks. Each contrast has its own noise, because levels with other storage vary 3 to 20 times as much.
+Variances are moderated toward the family's mean (after G. K. Smyth, 2004, with a fixed small prior).
 """
 
 from collections.abc import Mapping
@@ -19,15 +14,14 @@ import pandas as pd
 from scipy.sparse import csr_array
 
 _RCOND = 1e-10
-"""What is smaller than this part of the largest eigenvalue is 0: with how much rounding it comes is the processor's."""
+"""Eigenvalues below this part of the largest count as 0; rounding depends on the CPU."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The error of contrasts: for each a trial's deviation ``sd`` (..., c) in log units, and its degrees of freedom ``df`` (c,).
+    """The noise of contrasts: a trial's ``sd`` (..., c) in log units and its ``df`` (c,).
 
-    NaN and 0 where nothing is known. ``shared`` tells whether the variances lean on each other: then the contrasts'
-    statistics are correlated as Dunnett's are, otherwise they have denominators of their own.
+    NaN and 0 if unknown. ``shared``: variances are moderated together, so statistics correlate as Dunnett's.
     """
 
     sd: np.ndarray
@@ -37,11 +31,11 @@ class Noise:
 
 @dataclass(frozen=True)
 class Fit:
-    """Level effects (k, up to a constant), their unscaled covariance (k, k), and what is left over.
+    """A fitted block model: ``effects`` (k, up to a constant), ``unscaled`` covariance (k, k).
 
-    ``logs`` and ``residual`` (blocks, k) are NaN where a trial is absent; ``df`` is 0 where nothing is left to estimate noise from.
-    ``hosts`` (blocks, hosts) is 1 where a host ran the block, else 0. Where there are several, the residual is what is left over
-    when each level may have another effect on each host: blocks are replicates of their host's others only.
+    ``logs`` and ``residual`` (blocks, k) are NaN for missing trials. ``df`` is 0 without replicates. ``hosts``
+    (blocks, hosts) is 1 where a host ran the block. With several hosts, the residual allows an effect of each
+    level per host.
     """
 
     effects: np.ndarray
@@ -53,23 +47,23 @@ class Fit:
 
     @property
     def residual_sd(self) -> float:
-        """The deviation of a trial, pooled over all levels (log units); NaN where nothing is left to estimate it from."""
+        """Return the pooled deviation of a trial in log units; NaN if unknown."""
         return float(np.sqrt(np.nansum(self.residual**2) / self.df)) if self.df > 0 else float("nan")
 
     def noise(self, weights: np.ndarray) -> Noise:
-        """Return the noise of a family of contrasts (c, k), each from its differences inside the blocks of one host."""
+        """Return the noise of contrasts (c, k), each from its differences inside blocks and hosts."""
         difference, size = in_blocks(self.residual, weights)
         scaled = difference / size
         counts = self.hosts.T @ np.isfinite(scaled).astype(float)
         means = self.hosts.T @ np.nan_to_num(scaled) / np.maximum(counts, 1)
         squares = np.nansum((scaled - self.hosts @ means) ** 2, axis=0)
-        # as many as blocks of one host with these degrees of freedom
+        # the number of blocks on one host with the same degrees of freedom
         return _moderated(squares, counts.sum(axis=0) - (counts > 0).sum(axis=0) + 1)
 
     def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return estimates (c,) and unscaled covariance (c, c) of contrasts (c, k).
 
-        A contrast between levels that no chain of blocks connects is NaN.
+        Contrasts of levels that no chain of blocks connects are NaN.
         """
         estimate = weights @ self.effects
         unscaled = weights @ self.unscaled @ weights.T
@@ -80,21 +74,23 @@ class Fit:
         return estimate, unscaled
 
     def contrasts_alone(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return :meth:`contrasts`, each from the trials of its own levels alone.
+        """Return :meth:`contrasts`, each from the trials of its own levels only.
 
-        In complete blocks that is the same. Where a trial is absent, all levels together fill its place by least squares, which
-        takes them for equally noisy: one that stalls then moves the others' estimates, and their own noise does not tell.
+        It differs only if trials are missing: a joint fit assumes equal noise for all levels.
         """
         estimate, unscaled = self.contrasts(weights)
         for row in np.flatnonzero(np.isfinite(estimate)) if np.isnan(self.logs).any() else ():
             used = weights[row] != 0
             logs = self.logs[:, used]
-            effects, own, *_ = _additive(logs[np.isfinite(logs).any(axis=1)])
-            weight, together = weights[row][used], np.linalg.pinv(own, _RCOND, hermitian=True) @ own
-            if not np.allclose(weight @ together, weight, atol=1e-8):
+            effects, covariance, *_ = _additive(logs[np.isfinite(logs).any(axis=1)])
+            weight, connected = (
+                weights[row][used],
+                np.linalg.pinv(covariance, _RCOND, hermitian=True) @ covariance,
+            )
+            if not np.allclose(weight @ connected, weight, atol=1e-8):
                 estimate[row] = unscaled[row, :] = unscaled[:, row] = np.nan
                 continue
-            scale = np.sqrt(weight @ own @ weight / unscaled[row, row])
+            scale = np.sqrt(weight @ covariance @ weight / unscaled[row, row])
             estimate[row] = weight @ effects
             unscaled[row, :] *= scale
             unscaled[:, row] *= scale
@@ -102,24 +98,24 @@ class Fit:
 
 
 def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the contrasts (c, k) of values (blocks, k) inside each block (blocks, c), and by how much more than one of the values each strays.
+    """Return contrasts (c, k) of values (blocks, k) inside blocks, and their deviation per value's.
 
-    A block tells of a contrast when it holds the level, and some of what that is compared with: those then stand for all. NaN elsewhere.
+    NaN if the block lacks the level or its whole reference.
     """
-    there = np.isfinite(values).astype(float)
+    present = np.isfinite(values).astype(float)
     filled, added, taken = np.nan_to_num(values), np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = taken.sum(axis=1) / (there @ taken.T)
+        scale = taken.sum(axis=1) / (present @ taken.T)
         difference = filled @ added.T - scale * (filled @ taken.T)
-        size = np.sqrt((added**2).sum(axis=1) + scale**2 * (there @ (taken**2).T))
-    told = (there @ added.T == added.sum(axis=1)) & np.isfinite(scale)
-    return np.where(told, difference, np.nan), size
+        size = np.sqrt((added**2).sum(axis=1) + scale**2 * (present @ (taken**2).T))
+    usable = (present @ added.T == added.sum(axis=1)) & np.isfinite(scale)
+    return np.where(usable, difference, np.nan), size
 
 
 def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit:
-    """Fit the additive model to logarithms (blocks, k). The contrasts of a level without a trial are NaN.
+    """Fit the additive model to logarithms (blocks, k).
 
-    ``hosts`` names the host of each block; None is one for all.
+    Contrasts of a level without trials are NaN. ``hosts`` names each block's host; None is one host.
     """
     y = logs.to_numpy(dtype=float)
     places = np.zeros(len(y), dtype=int) if hosts is None else pd.factorize(hosts)[0]
@@ -127,14 +123,14 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
     if places.any():
         df = 0
         for blocks in np.split(places.argsort(kind="stable"), np.bincount(places).cumsum()[:-1]):
-            _, _, residual[blocks], of_host = _additive(y[blocks])
-            df += of_host
+            _, _, residual[blocks], host_df = _additive(y[blocks])
+            df += host_df
     member = csr_array((np.ones(len(y)), places, np.arange(len(y) + 1)))
     return Fit(effects, unscaled, residual, df, member, y)
 
 
 def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return effects, unscaled covariance, residual and degrees of freedom (see :class:`Fit`) of logarithms (blocks, k) of one host."""
+    """Return effects, unscaled covariance, residual and df for one host's logarithms (blocks, k)."""
     counts = np.isfinite(y).astype(float)
     sizes = counts.sum(axis=1, keepdims=True)
     centred = y - np.nanmean(y, axis=1, keepdims=True)
@@ -147,10 +143,10 @@ def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:
-    """Fit many complete studies at once: estimates and standard errors (n, c), degrees of freedom, ``Noise.shared``.
+    """Fit many complete studies: estimates, standard errors (n, c), df and ``Noise.shared``.
 
-    ``logs`` (n, blocks, levels) have the baseline first, then its controls; the c levels are the others
-    or, where there are none, the last control. The figures are those of :func:`fit_blocks`.
+    ``logs`` (n, blocks, levels) start with baseline and controls. The c levels are the others or, without
+    any, the last control. Results equal those of :func:`fit_blocks`.
     """
     _, blocks, levels = logs.shape
     weights = arm_weights(levels, controls + 1)[min(controls, levels - 2) :]
@@ -163,32 +159,31 @@ def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarra
 
 
 def prior_df(blocks: int, comparisons: int) -> int:
-    """Return how many degrees of freedom the family's mean variance adds to those of a comparison's own.
+    """Return the degrees of freedom that the family's variance adds to each comparison.
 
-    None before the fourth block, then one a block, three at most; none for a comparison that stands alone. So
-    one level ten times as noisy as its fellows, whose share in the mean is what misleads, stays within 6 %.
+    One per block from the fourth on, at most 3; none for a single comparison. Then the false-positive rate
+    stays below 6 % if one level is ten times as noisy.
     """
     return min(max(blocks - 3, 0), 3) if comparisons > 1 else 0
 
 
 def _moderated(squares: np.ndarray, counts: np.ndarray) -> Noise:
-    """Return the noise of contrasts from sums of squares (..., c) of their scaled differences, ``counts`` (c,) of them each."""
+    """Return the noise from sums of squares (..., c) of ``counts`` (c,) scaled differences."""
     known = counts > 1
-    own = squares / np.where(known, counts - 1, np.nan)
+    single = squares / np.where(known, counts - 1, np.nan)
     prior = np.array([prior_df(int(count), int(known.sum())) for count in counts])
     df = np.where(known, counts - 1 + prior, 0)
-    family = np.nanmean(own, axis=-1, keepdims=True) if known.any() else own
+    family = np.nanmean(single, axis=-1, keepdims=True) if known.any() else single
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = (squares + prior * family) / np.where(known, df, np.nan)
     return Noise(np.sqrt(variance), df, bool(known.any() and prior[known].all()))
 
 
 def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:
-    """Return the contrasts (c, levels) that a study asks for.
+    """Return the contrasts (c, levels) of a study.
 
-    The first ``arms`` levels are the baseline and its controls. ``against`` tells for each level that is
-    compared, in their order, with which (by index); None is all with the baseline. A control is compared with
-    its baseline twin; every other level that is compared with the baseline with the mean of all its arms.
+    The first ``arms`` levels are baseline and controls. ``against`` maps levels to references by index; None is
+    the baseline for all. Controls are compared with the baseline alone, others with the mean of all arms.
     """
     pairs = dict.fromkeys(range(1, levels), 0) if against is None else against
     weights = np.zeros((len(pairs), levels))

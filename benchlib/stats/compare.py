@@ -1,4 +1,4 @@
-"""Contrasts of a fit with intervals, p values and two one-sided tests."""
+"""Contrasts of a fit with intervals, p values and equivalence tests."""
 
 import numpy as np
 import pandas as pd
@@ -8,17 +8,16 @@ from benchlib.stats.block_model import Fit
 from benchlib.stats.dunnett import family_cut, family_tail, loadings
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
-# Log values whose differences agree to the ninth digit in every block were copied, not measured: a t of
-# them would be a quotient of rounding errors.
+# Log differences that agree to nine digits in all blocks were copied: their t is a ratio of rounding errors.
 SAME = 1e-9
-_SMALLEST_P = float(np.finfo(float).tiny)  # a p is never 0, not even by underflow
+_SMALLEST_P = float(np.finfo(float).tiny)  # p must not underflow to 0
 
 
 def by_itself(fit: Fit, weights: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, bool]:
-    """Return each of ``weights`` (c, levels) judged by itself, on the log scale; their unscaled covariance (c, c); and ``Noise.shared``.
+    """Return single tests of contrasts (c, levels) on the log scale, covariance and ``Noise.shared``.
 
-    Columns: ``estimate``; ``factor``, its variance in units of a trial's; a trial's deviation ``sd`` with its degrees of freedom
-    ``df``; the standard ``error``; the two-sided ``p``. NaN where nothing can be said.
+    Columns: ``estimate``; ``factor`` (variance in units of a trial's); ``sd`` and ``df`` of a trial; standard
+    ``error``; two-sided ``p``. NaN if unknown. The unscaled covariance is (c, c).
     """
     estimate, unscaled = fit.contrasts_alone(weights)
     noise = fit.noise(weights)
@@ -34,27 +33,24 @@ def by_itself(fit: Fit, weights: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, 
 def compare(
     fit: Fit, weights: np.ndarray, alpha: float, margin: float, *, one_reference: bool, families: int
 ) -> pd.DataFrame:
-    """Return a family's contrasts: the rows of :func:`by_itself`, and what holds for all of them together.
+    """Return a family of contrasts: the rows of :func:`by_itself` with simultaneous results.
 
-    Columns: ``low, high``, the simultaneous interval at 1 - alpha; ``p_adjusted``;
-    ``p_tost``, the larger p of the two one-sided tests against ``margin``, adjusted for the family (Sidak);
-    ``equal_low, equal_high``, the interval that lies within the margin exactly where ``p_tost`` is at most alpha;
-    ``detectable``, the smallest increase that is found with 80 % power; ``blocks_needed``, in all
-    to settle the contrast. The family is what has an estimate and noise.
+    Columns: ``low, high`` (simultaneous interval at 1 - alpha); ``p_adjusted``; ``p_tost`` (the larger p of
+    the two one-sided tests against ``margin``, Sidak); ``equal_low, equal_high`` (within the margin exactly if
+    ``p_tost`` <= alpha); ``detectable`` (smallest increase with 80 % power); ``blocks_needed`` in total.
 
-    With ``one_reference`` and noise that leans on the family's the adjustment is Dunnett's; otherwise Sidak's, whose
-    inequality holds for correlated contrasts whatever they are (Z. Sidak, 1967). ``families`` are
-    analysed apart, this one among them, and ``alpha`` is the error rate of them all.
+    Adjustment: Dunnett's with ``one_reference`` and shared noise, else Sidak's inequality (Z. Sidak, 1967),
+    valid for all correlations. ``alpha`` is the error rate of all ``families`` together.
     """
     rows, unscaled, shared = by_itself(fit, weights)
     known = rows["p"].notna().to_numpy()
     shared = shared and one_reference
     estimate, factor, sd, df, error, p = rows[known].to_numpy().T
-    count, own_alpha = len(sd), -np.expm1(np.log1p(-alpha) / families)  # Sidak's share
+    count, family_alpha = len(sd), -np.expm1(np.log1p(-alpha) / families)  # Sidak's share
     lam, size = loadings(unscaled[np.ix_(known, known)]), np.abs(estimate) / error
-    cut = np.array([family_cut(own_alpha, lam, each, shared=shared) for each in df])
+    cut = np.array([family_cut(family_alpha, lam, value, shared=shared) for value in df])
     adjusted = np.array(
-        [family_tail(value, lam, each, shared=shared) for value, each in zip(size, df, strict=True)]
+        [family_tail(t, lam, value, shared=shared) for t, value in zip(size, df, strict=True)]
     )
     together = -np.expm1(families * np.log1p(-np.minimum(adjusted, 1 - 1e-16)))
     beyond = np.log1p([margin, -margin])[:, None]
@@ -65,9 +61,9 @@ def compare(
     blocks = len(fit.residual)
 
     def needed(deviation: float, variance: float) -> int | None:
-        # were the design completed: one reference then makes all correlations equal
+        # in a complete design with one reference all correlations are equal
         loading = np.sqrt(np.clip(1 - 1 / variance, 0, 0.5)) if one_reference else 0.0
-        plan = Plan(own_alpha, count, round(float(loading), 3), hosts=fit.hosts.shape[1])
+        plan = Plan(family_alpha, count, round(float(loading), 3), hosts=fit.hosts.shape[1])
         return blocks_to_answer(plan, deviation, variance, margin, blocks)
 
     judged = {
@@ -77,7 +73,7 @@ def compare(
         "p_tost": -np.expm1(count * families * np.log1p(-np.minimum(tost, 1 - 1e-16))),
         "equal_low": estimate - equal_cut * error,
         "equal_high": estimate + equal_cut * error,
-        "detectable": np.array([detectable(*each) for each in zip(cut, df, strict=True)]) * error,
-        "blocks_needed": [needed(*each) for each in zip(sd, factor * blocks, strict=True)],
+        "detectable": np.array([detectable(*pair) for pair in zip(cut, df, strict=True)]) * error,
+        "blocks_needed": [needed(*pair) for pair in zip(sd, factor * blocks, strict=True)],
     }
     return rows.join(pd.DataFrame(judged, index=rows.index[known], dtype=float))

@@ -1,7 +1,6 @@
-"""Many factors at once: all their combinations, a screening, or a ladder of them; their effects with intervals.
+"""Several factors at once: factorial designs, screenings, ladders; effects with intervals.
 
-A design is a frame of -1 and +1, one row per level (a named combination), one column per factor;
-the levels then run in randomised blocks like any others. Effects are the change from low to high.
+A design is a frame of -1 and +1 with a row per level and a column per factor.
 """
 
 from collections.abc import Sequence
@@ -23,24 +22,24 @@ _RENAMED = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "ve
 def effects(
     trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2, alpha: float = 0.05
 ) -> pd.DataFrame:
-    """Return main effects and interactions up to ``order``: one row each, by size.
+    """Return main effects and interactions up to ``order``, sorted by size.
 
-    Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, noise``. ``percent`` is the
-    change of the metric from low to high (for an interaction: half of how much the one factor's
-    change differs between the other's low and high); intervals are single. ``noise`` is the change
-    that noise alone would give the effect of that rank: its half-normal quantile (C. Daniel, 1959) times the standard error. The error is pure block error, what is left when every level has its own mean; with
-    one block there is none, and what takes one is NaN.
-    Interactions need a design in which they are not aliased, such as all combinations: use order 1 for
-    a screening (:func:`benchlib.plan.design.screening`). Raises InputError for aliased effects.
+    Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, noise``. ``percent`` is the change from
+    low to high; for an interaction, half the difference between two such changes. Intervals are single.
+    ``noise`` is the change expected from noise for that rank: a half-normal quantile (C. Daniel, 1959) times the
+    standard error. The error comes from blocks; with one block it is NaN.
+
+    Interactions need a design without aliases; use order 1 for a screening.
+
+    Raises:
+        InputError: effects are aliased.
     """
     data = read_trials(trials, str(design.index[0]), (), metric)
     terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
     signs = design.loc[list(data.values)]
     coded = np.column_stack([np.ones(len(signs)), *(signs[list(term)].prod(axis=1) for term in terms)])
     if np.linalg.matrix_rank(coded) < coded.shape[1]:
-        raise InputError(
-            "these effects cannot be told apart by the trials that there are; ask for order=1 or more trials"
-        )
+        raise InputError("the trials cannot separate these effects; use order=1 or more trials")
     frame, effect, error = _judged(_fit(data), 2.0 * np.linalg.pinv(coded)[1:], alpha)
     frame.insert(0, "effect", [" × ".join(map(str, term)) for term in terms])
     frame.insert(1, "order", [len(term) for term in terms])
@@ -58,12 +57,11 @@ def additivity(
     metric: str = "tps",
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """Return whether the gains of single changes add up to the gain of all: one row per change, then three more.
+    """Return whether single gains add up: a row per change, then three for all changes.
 
-    Columns ``what, percent, ci_low, ci_high, p_value``. Rows: each factor alone high against everything low;
-    ``all, if they multiplied`` (the product of those); ``all, as measured``; and ``as measured, against that product``, by how
-    much the one differs from the other. Single intervals, by the block model of all levels; ``controls`` stand with the level
-    in which all is low. There are no rows where not all of these levels were measured, each once: all low, one alone high, all high.
+    Columns ``what, percent, ci_low, ci_high, p_value``; single intervals. Rows: each factor alone; ``all, if they
+    multiplied``; ``all, as measured``; ``as measured, against that product``. Empty unless each level was
+    measured exactly once.
     """
     high = design.gt(0)
     base = high.index[~high.any(axis=1)]
@@ -98,14 +96,14 @@ def ladder(
     metric: str = "tps",
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """Return each step of a cumulative ladder, which adds one change, against the one before and against the start.
+    """Return each step of a ladder, compared with the previous step and with the start.
 
-    ``steps`` are levels in the order in which changes were added, the first being the start; the start
-    counts as the mean of itself and ``controls``. One row per step but the first: ``level``, then for the
-    step before ``step_percent, step_low, step_high, step_verdict``, and for the start ``total_percent,
-    total_low, total_high, total_verdict``.  Totals are Dunnett's; steps are simultaneous by Sidak's inequality
-    (Z. Sidak, 1967), as neighbouring steps are negatively correlated and Dunnett's integral does not fit them.
-    Raises InputError for a step without trials, and for what ``read_trials`` refuses. Fewer than two steps give no rows.
+    ``steps`` are levels in order, each with one more change. Columns: ``level``, ``step_percent, step_low,
+    step_high, step_verdict``, and the same with ``total_`` for the start. Totals use Dunnett's test, steps
+    Sidak's inequality. Fewer than two steps give no rows.
+
+    Raises:
+        InputError: a step has no trials, or the trials are invalid.
     """
     if len(steps) < 2:
         columns = [f"{part}_{name}" for part in ("step", "total") for name in _RENAMED.values()]
@@ -121,10 +119,10 @@ def ladder(
 
 
 def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
-    """Return the levels of a ladder: from the level without a change, each step adds the change that brings most.
+    """Return the levels of a ladder in which each step adds the change with the largest gain.
 
-    ``effects`` is what :func:`benchlib.compare` returned for the levels of ``design``, all against the one without a change. A step
-    adds several changes where no level with one more was measured. No level where ``effects`` is of another kind.
+    ``effects`` compares the levels of ``design`` with the level without changes. A step adds several changes if
+    no level with one more was measured. Empty if ``effects`` is of another kind.
     """
     high = design.gt(0)
     gains = effects.set_index("level")["percent_change"] * (
@@ -142,17 +140,17 @@ def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
 
 
 def _fit(data: Trials) -> Fit:
-    """The block model of what comparisons are judged by: blocks, or periods in which clusters stay."""
+    """Return the block model of the blocks or periods that comparisons use."""
     units, hosts, _ = by_period(data, data.fit())
     return fit_blocks(units, hosts)
 
 
 def _judged(fit: Fit, weights: np.ndarray, alpha: float) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Contrasts with single intervals and p (``percent, ci_low, ci_high, p_value``); on the log scale, and their standard errors."""
+    """Return contrasts with single intervals and p, the log estimates and standard errors."""
     estimate, unscaled = fit.contrasts(weights)
     error = fit.residual_sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
     reach = -stdtrit(fit.df, alpha / 2) * error
-    with np.errstate(divide="ignore", invalid="ignore"):  # trials that all agree leave no error at all
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal trials have no error
         p = 2 * stdtr(fit.df, -np.abs(estimate) / error)
     ends = {"percent": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
     return percent(pd.DataFrame(ends)).assign(p_value=p), estimate, error

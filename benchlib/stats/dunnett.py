@@ -1,11 +1,9 @@
-"""Dunnett's test on any residual: the distribution of the largest |t| of correlated contrasts.
+"""Dunnett's test on any residual: the distribution of the largest |t| of contrasts.
 
-C. W. Dunnett (1955, 1964). ``scipy.stats.dunnett`` is one-way and ignores blocks, so the
-distribution is integrated here: t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s with common
-z ~ N(0, 1) and s = sqrt(chi2_df / df), which is exact where correlations have product structure
-(every complete design), and Hsu's factor-analytic approximation (J. C. Hsu, 1992) otherwise.
-Both integrands are smooth and die out at their ends, where the trapezium rule is at its best. The distributions are
-those of ``scipy.special``: ``scipy.stats`` has the same, many times as slow for one number and half a second to import.
+C. W. Dunnett (1955, 1964). ``scipy.stats.dunnett`` ignores blocks, so it is integrated here over
+t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s. Common are z ~ N(0, 1) and s = sqrt(chi2_df / df). Exact for product
+correlations (every complete design), otherwise the factor-analytic approximation of J. C. Hsu (1992). The trapezium rule suits
+the smooth integrands. ``scipy.special`` is much faster than ``scipy.stats`` for single numbers.
 """
 
 from functools import lru_cache
@@ -41,12 +39,12 @@ def loadings(covariance: np.ndarray) -> tuple[float, ...]:
 
 
 def complete_loadings(comparisons: int, arms: int) -> tuple[float, ...]:
-    """Return lambda (c,) of a complete design's levels against the mean of ``arms`` baseline arms."""
+    """Return lambda (c,) of a complete design's levels against the mean of ``arms`` arms."""
     return (float(np.sqrt(1 / (1 + arms))),) * comparisons if comparisons > 1 else (0.0,)
 
 
 def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
-    """Return P(max |t_i| > cut), never below the single and never above the Bonferroni p."""
+    """Return P(max |t_i| > cut), between the single and the Bonferroni p."""
     single = float(2.0 * stdtr(df, -cut))
     s, weight = _scale_nodes(df)
     beyond = np.zeros((len(s), len(_Z)))
@@ -79,7 +77,7 @@ def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def family_tail(size: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
-    """Return the adjusted p of |t| = ``size``: Dunnett's where several share the noise, else Sidak's (1967)."""
+    """Return the adjusted p of |t| = ``size``: Dunnett's for shared noise, else Sidak's (1967)."""
     if shared and len(lam) > 1:
         return tail(size, lam, df)
     return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * stdtr(df, -size), 1 - 1e-16))))

@@ -1,4 +1,4 @@
-"""From a frame of trials to a frame of effects: the step that every notebook shows, for anybody's trials."""
+"""From a frame of trials to a frame of effects, for notebooks and users' own trials."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from benchlib.stats.strata import analyze_strata
 from benchlib.stats.verdicts import analyze
 
 EFFECTS = "effects"
-"""``attrs["kind"]`` of a frame of effects."""
+"""The value of ``attrs["kind"]`` for frames of effects."""
 _COMPARED = [
     "percent_change",
     "ci_low",
@@ -43,21 +43,26 @@ def compare(
     looks: Sequence[int] = (),
     **options: Any,
 ) -> pd.DataFrame:
-    """Return the effects of the levels of some trials, a row a comparison.
+    """Return the effects of levels, a row per comparison.
 
-    ``trials`` has a row a trial with ``block, level`` and the metric; the columns ``part, period, host, error, doubt`` count
-    where they exist (see :func:`judge`). ``answers`` are the levels that answer the question, with words for each where it is
-    a mapping. The other arguments are those of :func:`judge`.
+    ``trials`` has ``block, level`` and the metric; ``part, period, host, error, doubt`` are used if present.
+    ``answers`` are the levels that answer the question, optionally with words. For other arguments see
+    :func:`judge`.
 
-    Columns: ``level, against, answer`` (the words, empty where it is no answer), ``n`` (trials of the side
-    that has fewer), ``base`` and ``mean`` (arithmetic means
-    of the reference, controls included, and of the level, in the metric's unit), ``percent_change, ci_low, ci_high`` (percent; simultaneous
-    interval at 1 - alpha), ``equal_low, equal_high`` (percent; the interval that decides equivalence), ``p_value, p_adjusted,
-    verdict, mde_percent, blocks_needed``, ``error, df`` (standard error of the log of the ratio, and its degrees of freedom). ``attrs`` holds what a figure or a page needs beside the rows.
+    Columns:
+
+    - ``level, against, answer`` (words, else empty);
+    - ``n`` (trials of the side with fewer);
+    - ``base, mean`` (arithmetic means of the reference with controls and of the level, in the metric's unit);
+    - ``percent_change, ci_low, ci_high`` (percent, simultaneous interval at 1 - alpha);
+    - ``equal_low, equal_high`` (percent, interval of the equivalence test);
+    - ``p_value, p_adjusted, verdict, mde_percent, blocks_needed``;
+    - ``error, df`` (standard error of the log-ratio and its degrees of freedom).
+
+    ``attrs`` holds the facts for figures and pages.
 
     Raises:
-        InputError: the trials, or an argument, cannot be used.
-
+        InputError: the trials or an argument are invalid.
     """
     analysis = judge(
         trials, baseline=baseline, controls=controls, against=against, metric=metric, margin=margin, alpha=alpha,
@@ -78,16 +83,15 @@ def judge(
     concerns: Sequence[Concern] = (),
     **options: Any,
 ) -> Analysis:
-    """Return the analysis of trials that may have parts, doubts, and planned looks.
+    """Return the analysis of trials with optional parts, doubts and planned looks.
 
-    ``part`` names the trials that share a noise (levels of one workload); parts are judged apart and share ``alpha``.
-    ``doubt`` is a reason, found elsewhere, for which every comparison of that trial's level is invalid. ``looks`` are the
-    numbers of blocks after which a study may stop (``blocks: auto``); alpha is then spent over them.
-    The other ``options`` are those of :func:`benchlib.stats.verdicts.analyze`.
+    - ``part`` (column): levels that share noise. Parts are analysed apart and share ``alpha``.
+    - ``doubt`` (column): a reason that makes the level's comparisons invalid.
+    - ``looks``: numbers of blocks after which the study may stop (``blocks: auto``); alpha is spent over them.
+    - ``options``: for :func:`benchlib.stats.verdicts.analyze`.
 
     Raises:
-        InputError: the trials, or an argument, cannot be used.
-
+        InputError: the trials or an argument are invalid.
     """
     concerns = [*concerns, *_doubts(trials)]
     arguments = {"baseline": baseline, "controls": tuple(controls), "concerns": concerns, **options}
@@ -99,15 +103,15 @@ def judge(
     if "part" in trials and trials["part"].nunique() > 1:
         first = trials.drop_duplicates("level")
         parts = dict(zip(first["level"].astype(str), first["part"].astype(str), strict=True))
-        own = _against(parts, baseline, arguments["controls"], against)
-        return analyze_strata(trials, parts, against=own, alpha=alpha, **arguments)
+        pairs = _against(parts, baseline, arguments["controls"], against)
+        return analyze_strata(trials, parts, against=pairs, alpha=alpha, **arguments)
     return analyze(trials, against=against, alpha=alpha, **arguments)
 
 
 def _against(
     parts: Mapping[str, str], baseline: str, controls: Sequence[str], against: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what each level is compared with: the baseline, where nothing else is named for it."""
+    """Return the reference of each compared level: the named one, or the baseline."""
     references = {*against.values()} - {*against}
     return {
         level: against.get(level, baseline)
@@ -128,14 +132,14 @@ def _doubts(trials: pd.DataFrame) -> list[Concern]:
 
 
 def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
-    """Return the comparisons of an analysis as the frame that :func:`compare` describes; answers come first, controls last."""
+    """Return an analysis as the frame of :func:`compare`: answers first, controls last."""
     table = analysis.table.set_index("level")
     rows = table[table.index.isin([*analysis.against])]
     against = pd.Series(dict(analysis.against)).reindex(rows.index)
     errors = analysis.errors.set_index("level").reindex(rows.index)
     arms = table[table.index.isin([analysis.baseline, *analysis.controls]) & table["n"].gt(0)]
     pooled = np.average(arms["mean"], weights=arms["n"]) if len(arms) else np.nan
-    # all but the controls are compared with the baseline and its controls together
+    # levels are compared with baseline and controls together, controls with the baseline
     together = against.eq(analysis.baseline) & ~against.index.isin(analysis.controls)
     equal = {name: 100 * np.expm1(errors[name]) for name in ("equal_low", "equal_high")}
     effects = pd.DataFrame(
@@ -184,35 +188,34 @@ def screen(
     margin: float = 0.03,
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """Return the effect of each change of a screening as a frame of effects (see :func:`compare`), the largest first.
+    """Return the effect of each change of a screening as a frame of effects, largest first.
 
-    ``signs`` has a row a level and a column a change, −1 without it and +1 with it. ``answer`` names the changes that stand out
-    (Holm), or else the largest. Means are those of the trials without and with the change.
+    ``signs`` has a row per level and a column per change: -1 without it, +1 with it. ``answer`` names the
+    significant changes (Holm), or else the largest. ``base`` and ``mean`` are without and with the change.
 
     Raises:
         InputError: the trials are not those of the design.
-
     """
-    of = described(metric)
+    shown = described(metric)
     trials = trials[trials["level"].isin(signs.index)]  # without the controls
     rows = main_effects(trials, signs, metric=metric, order=1, alpha=alpha)
-    up, down = of.directions
+    up, down = shown.directions
     good = trials.dropna(subset=[metric]).set_index("level")[metric].astype(float)
-    out = rows["p_holm"] < alpha
+    significant = rows["p_holm"] < alpha
     sides = [signs.index[signs[name] == sign] for name in rows["effect"] for sign in (-1, 1)]
     means = [good[good.index.isin(side)].mean() for side in sides]
-    named = out if out.any() else pd.Series(rows.index == 0, rows.index)
+    named = significant if significant.any() else pd.Series(rows.index == 0, rows.index)
     effects = pd.DataFrame({
         "level": rows["effect"], "against": "without it", "answer": rows["effect"].where(named, ""),
         "n": trials["block"].nunique(), "base": means[::2], "mean": means[1::2],
         "percent_change": rows["percent"], "ci_low": rows["ci_low"], "ci_high": rows["ci_high"],
         "equal_low": np.nan, "equal_high": np.nan, "p_value": rows["p_value"], "p_adjusted": rows["p_holm"],
-        "verdict": np.where(out, np.where(rows["percent"] > 0, up, down), "inconclusive"),
+        "verdict": np.where(significant, np.where(rows["percent"] > 0, up, down), "inconclusive"),
         **dict.fromkeys(("mde_percent", "blocks_needed", "error", "df"), np.nan),
     })  # fmt: skip
     effects.attrs = {
-        "kind": EFFECTS, "baseline": "without it", "controls": [], "metric": metric, "title": of.title, "unit": of.unit,
-        "higher_is_better": of.higher_is_better, "margin": margin, "alpha": alpha,
+        "kind": EFFECTS, "baseline": "without it", "controls": [], "metric": metric, "title": shown.title, "unit": shown.unit,
+        "higher_is_better": shown.higher_is_better, "margin": margin, "alpha": alpha,
         "blocks": int(trials["block"].nunique()), "warnings": [],
     }  # fmt: skip
     return effects

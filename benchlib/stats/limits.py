@@ -1,6 +1,6 @@
-"""What can limit a comparison: every code with its fixed sentence, why it matters, and what to do.
+"""Limits of comparisons: each code with a fixed sentence, its reason and an advice.
 
-The sentences are the only place where a limit becomes words. Each holds at most a level and a value.
+Sentences hold at most a level and a value. No other module turns limits into words.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 LEAST_BLOCKS = 3
 BY_HOST = "differs by host"
-"""The verdict where hosts differ beyond chance: nothing is said of their average."""
+"""The verdict if effects differ between hosts; their average is not reported."""
 
 
 class Sentence(NamedTuple):
-    """The words of one code: the sentence with ``{level}`` and ``{value}``, why it matters, and what to do about it.
+    """The words of a code: ``text`` with ``{level}`` and ``{value}``, reason, advice.
 
-    ``weight`` orders limits of one kind: the lower, the more it matters.
+    ``weight`` orders limits; lower matters more.
     """
 
     text: str
@@ -27,11 +27,10 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class Concern:
-    """One limit of a study, or of a comparison.
+    """A limit of a study or of a comparison.
 
-    ``code`` is one of :data:`SENTENCES`, ``level`` is the level that it is about (None: the study), ``value`` the number or
-    the words that the sentence holds. A grave concern makes the verdict ``invalid``: that of its ``level``, or every verdict
-    where ``level`` is None or names the baseline or a control.
+    ``code`` is a key of :data:`SENTENCES`; ``level`` None means the study. A grave concern makes the verdict of
+    ``level`` invalid, or all verdicts if ``level`` is None, the baseline or a control.
     """
 
     code: str
@@ -41,7 +40,7 @@ class Concern:
 
     @property
     def text(self) -> str:
-        """The fixed sentence of the code with level and value."""
+        """Return the code's sentence with level and value."""
         text = SENTENCES[self.code].text.format(
             level=f"“{self.level}”" if self.level else "the study", value=self.value
         )
@@ -49,7 +48,7 @@ class Concern:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """The key by which limits are sorted, the worst first."""
+        """Return the sort key: worst first."""
         return not self.grave, SENTENCES[self.code].weight
 
     def record(self) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""Many answers at once: Holm across factors, Benjamini-Hochberg for what is only exploratory.
-
-Inside a factor Dunnett's test (``analyze``) already guards the family.
-"""
+"""Adjustments for many p values: Holm for claims, Benjamini-Hochberg for exploration."""
 
 from collections.abc import Sequence
 
@@ -10,7 +7,7 @@ import pandas as pd
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Return p values adjusted for the family-wise error rate (S. Holm, 1979); NaN stays and counts not."""
+    """Return p values adjusted for the family-wise error rate (S. Holm, 1979); NaN is ignored."""
     p = pd.Series(p_values, dtype=float)
     known = p.dropna().sort_values()
     steps = known * np.arange(len(known), 0, -1)
@@ -18,7 +15,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
-    """Return p values adjusted for the false discovery rate (Y. Benjamini and Y. Hochberg, 1995); NaN as above."""
+    """Return p values adjusted for the false discovery rate (Benjamini and Hochberg, 1995); NaN is ignored."""
     p = pd.Series(p_values, dtype=float)
     known = p.dropna().sort_values(ascending=False)
     steps = known * (len(known) / np.arange(len(known), 0, -1))

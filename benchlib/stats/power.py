@@ -1,8 +1,7 @@
-"""What a design could have seen: minimum detectable effects and the blocks an answer takes.
+"""Power of a design: minimum detectable effects and required numbers of blocks.
 
-Power of the two-sided t with the verdict's own (adjusted) cut, from the noncentral t; power of two
-one-sided tests at a true zero by the usual 2 P(T > t) - 1 (K. F. Phillips, 1990). All effects
-are log-ratios.
+Two-sided t with the verdict's adjusted cut, from the noncentral t. Equivalence at a true zero: 2 P(T > t) - 1
+(K. F. Phillips, 1990). Effects are log-ratios.
 """
 
 from bisect import bisect_left
@@ -23,9 +22,9 @@ MOST_BLOCKS = 1000  # beyond this the answer is "not by more blocks"
 
 @dataclass(frozen=True)
 class Plan:
-    """The test that is planned for, of ``count`` comparisons; ``loading`` is each one's on their common part, 0 for none.
+    """A planned test of ``count`` comparisons; ``loading`` is each one's common part, or 0.
 
-    ``hosts`` run the blocks, which are compared with their host's others.
+    ``hosts`` is the number of hosts that run the blocks.
     """
 
     alpha: float
@@ -34,11 +33,11 @@ class Plan:
     hosts: int = 1
 
     def df(self, blocks: int) -> float:
-        """Degrees of freedom of a comparison's noise in a complete design with that many blocks."""
+        """Return a comparison's degrees of freedom in a complete design."""
         return blocks - self.hosts + prior_df(blocks - self.hosts + 1, self.count)
 
     def cut(self, blocks: int) -> float:
-        """Critical |t| of the family with that many blocks."""
+        """Return the family's critical |t|."""
         shared = self.loading > 0 and prior_df(blocks - self.hosts + 1, self.count) > 0
         return family_cut(self.alpha, (self.loading,) * self.count, self.df(blocks), shared=shared)
 
@@ -52,11 +51,11 @@ def detectable(cut: float, df: float) -> float:
 def blocks_to_answer(
     plan: Plan, sd: float, variance_factor: float, margin: float, present: int
 ) -> int | None:
-    """Return the total number of blocks that would settle the question, None beyond MOST_BLOCKS.
+    """Return the total number of blocks that would settle a comparison; None above MOST_BLOCKS.
 
-    Settled: a true effect as large as ``margin`` (a fraction) would be found, and a true zero would
-    be shown equivalent, each with 80 % power. ``sd`` is a trial's deviation, ``variance_factor``
-    the contrast's variance in units of sd**2 / blocks. More than ``present`` in any case.
+    Settled: an effect of ``margin`` (a fraction) is found and a true zero is shown equivalent, each with 80 %
+    power. ``sd`` is a trial's deviation; ``variance_factor`` the contrast's variance in units of sd**2 / blocks.
+    The result exceeds ``present``.
     """
     smallest = float(np.log1p(margin))
 
@@ -72,7 +71,7 @@ def blocks_to_answer(
 def _power(cut: float, df: float, effect: float) -> float:
     """Return P(t > cut) of the noncentral t."""
     if cut > _HUGE_CUT:
-        # scipy's gives up there; the noise of the mean no longer matters beside that of s
+        # scipy fails here; the noise of the mean is negligible compared with that of s
         return float(gammainc(df / 2, df / 2 * (effect / cut) ** 2))
-    # of what is left below, scipy gives NaN where that is next to nothing
+    # scipy returns NaN for tiny probabilities
     return 1 - float(np.nan_to_num(nctdtr(df, effect, cut)))

@@ -1,10 +1,7 @@
-"""Stopping early without fooling oneself: a few looks, each spending its share of alpha.
+"""Early stopping: a few planned looks, each with its share of alpha.
 
-Alpha spending (K. K. G. Lan and D. L. DeMets, 1983) with the power family alpha (t / T)^1.5 of Kim
-and DeMets (1987), looks at 3, 5, 7 and 9 blocks by default. The alphas are computed for the design
-at hand, its levels, its controls and its degrees of freedom at each look, by simulating the largest
-|t| over the looks; so the whole family's error over all the looks is alpha.
-Many simulated studies are judged at once, as ``analyze`` judges one.
+Alpha spending (K. K. G. Lan and D. L. DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987).
+The alphas come from a simulation of the design's largest |t|.
 """
 
 from dataclasses import dataclass, replace
@@ -25,32 +22,31 @@ from benchlib.stats.verdicts import GRAVE, analyze
 ALPHA = 0.05
 MARGIN = 0.03
 EXTENSION = 0.1
-"""An extension is a look beyond the plan: each takes a tenth of alpha, so that all together stay at 6 % (simulated)."""
+"""The share of alpha for an unplanned extension; the total error rate is then 6 % (simulated)."""
 _SESSIONS = 200_000
 _CHUNK = 20_000
-_LIKE_THIS = 4_000
+_BIAS_SESSIONS = 4_000
 _EXPONENT = 1.5
 _UNEQUAL = 10.0
-"""The cuts hold for studies of equal noise, and for those in which half of the levels are this much noisier."""
+"""Cuts hold for equal noise, and if half of the levels are this much noisier."""
 
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """When to look, and the alpha that ``analyze`` is to be given at each look: nominal, for the family at that look alone."""
+    """The looks, and the nominal alpha for ``analyze`` at each."""
 
     looks: tuple[int, ...]
     alphas: tuple[float, ...]
 
 
 def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
-    """Return the analysis at the latest look's share of alpha, and why the study may stop there; None where it goes on.
+    """Return the analysis at the last look passed, and the reason to stop, or None to go on.
 
-    A study stops at a look where every level has its verdict, where the study is invalid, or at the
-    last look. Between looks it goes on: looking without a rule costs 17 % false alarms. What is settled before the
-    last look says by how much its estimates lean. ``arguments`` go on to ``analyze``.
+    A study stops at a look if all verdicts are settled or invalid, and at the last look. Results of an early
+    stop state their bias. ``arguments`` are for ``analyze``.
     """
     sizes = trials.groupby("block")["level"].nunique()
-    blocks = int((sizes == sizes.max()).sum())  # one that has only begun is no look
+    blocks = int((sizes == sizes.max()).sum())  # complete blocks only
     passed = sum(look <= blocks for look in plan.looks)
     analysis = analyze(trials, alpha=plan.alphas[max(passed - 1, 0)], **arguments)
     verdicts = set(analysis.table.set_index("level")["verdict"][analysis.asked])
@@ -66,27 +62,27 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tupl
 
 @lru_cache(maxsize=64)
 def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> SequentialPlan:
-    """Return the looks for a design of ``levels`` arms in all, ``controls`` of them A/A arms.
+    """Return the looks for a design with ``levels`` arms, of which ``controls`` are A/A controls.
 
-    ``looks`` are numbers of blocks, rising from 3 or more. Takes about a second for a new design.
+    ``looks`` are rising numbers of blocks, 3 or more. A new design takes about a second.
     """
     comparisons = max(levels - 1 - controls, 1)
     lam = complete_loadings(comparisons, controls + 1)
-    worlds = [_cuts(_largest_t(levels, controls, looks, ratio), looks) for ratio in (1.0, _UNEQUAL)]
+    cuts = [_cuts(_largest_t(levels, controls, looks, ratio), looks) for ratio in (1.0, _UNEQUAL)]
     alphas = []
-    for cut, look in zip(np.max(worlds, axis=0).tolist(), looks, strict=True):
+    for cut, look in zip(np.max(cuts, axis=0).tolist(), looks, strict=True):
         prior = prior_df(look, comparisons)
         alphas.append(family_tail(cut, lam, look - 1 + prior, shared=prior > 0))
     return SequentialPlan(looks, tuple(alphas))
 
 
 def _cuts(largest: np.ndarray, looks: tuple[int, ...]) -> list[float]:
-    """Return the |t| at each look that spends alpha as planned on studies whose largest |t| are known (sessions, looks)."""
+    """Return the |t| at each look that spends alpha as planned, from simulated (sessions, looks)."""
     alive = np.ones(len(largest), dtype=bool)
     cuts: list[float] = []
     for column, look in enumerate(looks):
         spent = ALPHA * (look / looks[-1]) ** _EXPONENT
-        # how many of all the sessions may have crossed by now, less those that have
+        # sessions that may cross at this look
         allowed = round(spent * len(largest)) - int((~alive).sum())
         left = np.where(alive, largest[:, column], -np.inf)
         cuts.append(float(np.partition(left, -allowed - 1)[-allowed - 1]))
@@ -95,9 +91,9 @@ def _cuts(largest: np.ndarray, looks: tuple[int, ...]) -> list[float]:
 
 
 def _largest_t(levels: int, controls: int, looks: tuple[int, ...], ratio: float) -> np.ndarray:
-    """Return the largest |t| of the family (sessions, looks) in simulated studies without any effect.
+    """Return the largest |t| (sessions, looks) of simulated studies without effects.
 
-    Half of the levels, beside the baseline's arms, stray ``ratio`` times as much as the others.
+    Half of the compared levels have ``ratio`` times the noise.
     """
     sd = np.ones(levels)
     sd[levels - (levels - controls) // 2 :] = ratio
@@ -112,7 +108,7 @@ def _largest_t(levels: int, controls: int, looks: tuple[int, ...], ratio: float)
 
 
 class Judged(NamedTuple):
-    """Studies' comparisons (sessions, c) with their standard errors, and the |t| (sessions, 1) from which what is said."""
+    """Comparisons of simulated studies (sessions, c) with the critical |t| (sessions, 1)."""
 
     estimate: np.ndarray
     error: np.ndarray
@@ -121,22 +117,22 @@ class Judged(NamedTuple):
     tost: np.ndarray
 
     def moved(self, effects: np.ndarray | float) -> "Judged":
-        """Return the same studies with true effects (c,): a shift leaves the noise alone, so no second fit is needed."""
+        """Return the same studies with true effects (c,); noise does not change."""
         return self._replace(estimate=self.estimate + effects)
 
     @property
     def different(self) -> np.ndarray:
-        """Whether each comparison is called different, with the family's cut."""
+        """Return whether each comparison differs at the family's cut."""
         return np.asarray(np.abs(self.estimate) > self.family * self.error)
 
     def equivalent(self, margin: float = MARGIN) -> np.ndarray:
-        """Whether each comparison is shown to lie within the margin."""
+        """Return whether each comparison is equivalent within the margin."""
         below = np.log1p(margin) - self.estimate >= self.tost * self.error
         return np.asarray(below & (self.estimate - np.log1p(-margin) >= self.tost * self.error))
 
 
 def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
-    """Judge complete studies (sessions, blocks, levels): the levels, and the first two arms as twins."""
+    """Judge complete studies (sessions, blocks, levels): all levels, and the first two arms as A/A."""
     return _judged(logs, controls, alpha), _judged(logs[:, :, :2], 0, alpha * GRAVE)
 
 
@@ -149,14 +145,14 @@ def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
 
 
 def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
-    """Judge studies at each look, and say which of them (sessions,) are invalid there."""
+    """Judge studies at each look; also return which of them (sessions,) are invalid there."""
     planned = zip(plan.looks, plan.alphas, strict=True)
     judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
-    return [(fit, twins.different[:, 0] & (controls > 0)) for fit, twins in judged]
+    return [(fit, control.different[:, 0] & (controls > 0)) for fit, control in judged]
 
 
 def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: float = MARGIN) -> np.ndarray:
-    """Return at which look (sessions,) studies with these effects stop, as ``decide`` stops them."""
+    """Return the look (sessions,) at which studies with these effects stop, as in ``decide``."""
     settled = [
         (studies.different | studies.equivalent(margin)).all(axis=1) | invalid
         for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
@@ -165,16 +161,15 @@ def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: f
 
 
 def _stopped_early(analysis: Analysis, plan: SequentialPlan, blocks: int) -> Concern:
-    """Return by how much the estimates of a study that stopped before its last look lean outwards.
+    """Return the limit that states the bias of estimates after early stopping.
 
-    Studies of this design are simulated whose true effects and noise are what was measured; those that stop after as
-    many blocks (of which one may have failed) lean by their mean less the truth. They are also quieter than the truth (noise that looks small stops a
-    study): both are taken off, and it is simulated again.
+    Method: simulate studies with the measured effects and noise, and take those that stop at the same look.
+    Subtract their mean bias, correct the noise (quiet studies stop early), and repeat once.
     """
     table = analysis.table.set_index("level").loc[analysis.asked]
     measured = np.log1p(table["percent_change"].to_numpy(float) / 100)
     controls, place = len(analysis.controls), plan.looks.index(blocks)
-    shape = (_LIKE_THIS, plan.looks[-1], 1 + controls + len(table))
+    shape = (_BIAS_SESSIONS, plan.looks[-1], 1 + controls + len(table))
     noise = np.random.default_rng(1).normal(0.0, analysis.residual_sd, shape)
     effects, scale = measured, 1.0
     for _ in range(2):
@@ -182,13 +177,11 @@ def _stopped_early(analysis: Analysis, plan: SequentialPlan, blocks: int) -> Con
         fit, stopped = looks[place][0], stops(looks, effects, analysis.margin) == place
         if not stopped.any():
             break
-        lean = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
+        bias = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
         scale = float(fit.error.mean() / fit.error[stopped].mean())
-        effects = measured - np.clip(lean * np.sign(measured), 0, np.abs(measured)) * np.sign(measured)
+        effects = measured - np.clip(bias * np.sign(measured), 0, np.abs(measured)) * np.sign(measured)
     points = table["percent_change"] - 100 * np.expm1(effects)
-    leaning = ", ".join(
+    biases = ", ".join(
         f"“{name}” {value:+.1f} points" for name, value in points.items() if abs(value) >= 0.05
     )
-    return Concern(
-        "stopped_early", f"{blocks} of {plan.looks[-1]} blocks; bias about {leaning or '0 points'}"
-    )
+    return Concern("stopped_early", f"{blocks} of {plan.looks[-1]} blocks; bias about {biases or '0 points'}")

@@ -1,4 +1,4 @@
-"""A study in parts that share nothing but their blocks: levels of different workloads have no noise in common."""
+"""Studies in parts that share only blocks: levels of different workloads have separate noise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,33 +26,31 @@ def analyze_strata(
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
 
-    ``strata`` names the part of each level; what is compared lies in one part. Each part has a block model
-    and a noise of its own: that of a query on the processors says nothing of one that waits for the disk. The
-    parts share the error rate (Sidak). A control that differs from its twin invalidates every part.
-    ``residual_sd`` is that of the baseline's part; ``arguments`` go on to ``analyze``.
+    ``strata`` maps levels to parts; comparisons stay inside one part. Each part has its own block model and
+    noise; parts share the error rate (Sidak). A control that differs invalidates all parts. ``residual_sd`` is
+    that of the baseline's part. ``arguments`` are for ``analyze``.
 
-    Raises InputError as ``analyze`` does.
+    Raises:
+        InputError: as ``analyze``, or no comparison is possible yet.
     """
     good = trials[trials[arguments.get("metric", "tps")].notna()]
     usable = set(good["level"] if "error" not in good else good.loc[good["error"].isna(), "level"])
     measured = set(trials["level"]) - ({*controls} - usable)
-    # without its reference a level has nothing to be compared with, least of all the baseline
+    # a level without its reference is not compared
     lost = [name for name, other in against.items() if name in measured and other not in usable]
     concerns = [*concerns, *(Concern("no_reference", level=name) for name in lost)]
     parts = _parts(measured, usable, strata, baseline, controls, against)
     analyses: list[Analysis] = []
     for inside, comparisons in parts:
-        if not comparisons:  # at the baseline's, say, before its first level has run
+        if not comparisons:  # for example before its first level has run
             continue
         about = [c for c in concerns if c.level in (None, *inside) or (not analyses and c.level in lost)]
-        if analyses:  # what invalidates the baseline's twins invalidates every part
+        if analyses:  # a control that differs invalidates every part
             about += [replace(c, level=None) for c in analyses[0].warnings if c.code == "control_differs"]
         rows = trials[trials["level"].isin(inside)]
         analyses.append(analyze(rows, **comparisons, concerns=about, families=len(parts), **arguments))
     if not analyses:
-        raise InputError(
-            "there is nothing to compare yet: no level has its reference's trials beside its own"
-        )
+        raise InputError("nothing can be compared yet: no level has trials together with its reference")
     return _joined(analyses) if len(analyses) > 1 else analyses[0]
 
 
@@ -64,11 +62,10 @@ def exploratory(
     controls: Sequence[str] = (),
     against: Mapping[str, str] = MappingProxyType({}),
 ) -> pd.DataFrame:
-    """Return every level by every metric with Benjamini-Hochberg adjusted p: leads, not verdicts.
+    """Return all levels by all metrics with Benjamini-Hochberg p, for exploration only.
 
-    ``figures``: ``block, level``, perhaps ``period`` and ``host`` (see ``analyze``), and metrics; each is compared among the levels
-    that have it, if all of their trials do and none is 0. Columns ``metric, level, percent_change, p_value, p_bh, noteworthy``;
-    controls are left out.
+    ``figures``: ``block, level``, optionally ``period`` and ``host``, and metrics. Metrics with zeros are
+    skipped; levels need complete values. Columns ``metric, level, percent_change, p_value, p_bh, noteworthy``.
     """
     frames = []
     for metric in figures.columns.difference(["block", "level", "period", "host"], sort=False):
@@ -94,31 +91,34 @@ def _parts(
     controls: Sequence[str],
     against: Mapping[str, str],
 ) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the parts, the baseline's first: the levels, and how ``analyze`` is to compare them; nothing where there is nothing to compare."""
+    """Return the parts, baseline's first: levels and arguments for ``analyze`` (empty: no comparison)."""
     pairs = {name: other for name, other in against.items() if name in measured and other in references}
-    # a rung that has lost its own reference may still be that of the next; who is neither is compared with the baseline
-    kept = {*pairs, *pairs.values(), baseline, *(name for name in controls if name in measured)}
-    kept |= strata.keys() - {*against, *against.values(), *controls}
+    # a level without its reference may still be the reference of another
+    used = {*pairs, *pairs.values(), baseline, *(name for name in controls if name in measured)}
+    used |= strata.keys() - {*against, *against.values(), *controls}
     parts = []
-    for part in dict.fromkeys([strata[baseline], *(strata[name] for name in strata if name in kept)]):
-        inside = [name for name, stratum in strata.items() if stratum == part and name in kept]
-        own = {name: other for name, other in pairs.items() if name in inside}
-        reference, twins = baseline, [name for name in controls if name in measured]
+    for part in dict.fromkeys([strata[baseline], *(strata[name] for name in strata if name in used)]):
+        inside = [name for name, stratum in strata.items() if stratum == part and name in used]
+        part_pairs = {name: other for name, other in pairs.items() if name in inside}
+        reference, present = baseline, [name for name in controls if name in measured]
         if part != strata[baseline]:
-            reference, twins = next((name for name in own.values() if name not in own), ""), []
-        comparisons = {"baseline": reference, "controls": twins, "against": own}
+            reference, present = (
+                next((name for name in part_pairs.values() if name not in part_pairs), ""),
+                [],
+            )
+        comparisons = {"baseline": reference, "controls": present, "against": part_pairs}
         several = len(measured & {*inside}) > 1
         parts.append((inside, comparisons if reference and several else {}))
     return parts
 
 
 def _joined(analyses: Sequence[Analysis]) -> Analysis:
-    """One analysis of all parts, the baseline's first."""
-    # a control that differs was told to every part, and is one doubt
+    """Return one analysis of all parts, the baseline's first."""
+    # each part repeats the concern about a control; keep it once
     warnings = [
         c for analysis in analyses for c in analysis.warnings if c.code != "control_differs" or c.level
     ]
-    if analyses[0].controls:  # the others have none of their own, which needs saying once
+    if analyses[0].controls:  # only the baseline's part has controls
         warnings = [c for c in warnings if c.code != "no_control"]
         names = ", ".join(analyses[0].controls)
         warnings.append(Concern("control_elsewhere", names))
@@ -131,7 +131,5 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
         against={name: other for analysis in analyses for name, other in analysis.against.items()},
         blocks=max(analysis.blocks for analysis in analyses),
         warnings=tuple(dict.fromkeys(warnings)),
-        tiny=frozenset().union(*(analysis.tiny for analysis in analyses)),
-        of_periods=any(analysis.of_periods for analysis in analyses),
         **frames,
     )

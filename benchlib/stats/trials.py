@@ -1,7 +1,6 @@
-"""Anybody's trials made safe: a frame of ``block, level, <metric>`` checked row by row.
+"""Checks of trials: a frame of ``block, level, <metric>``, row by row.
 
-An error names the row (counted from 1, as in the file below its header line); what is left out is
-told in a concern that travels with the result.
+Errors name the row (from 1, without the header). Omitted rows are reported as concerns.
 """
 
 import re
@@ -23,12 +22,10 @@ _FEW_SHOWN = 3
 
 @dataclass(frozen=True)
 class Trials:
-    """Clean trials: positive ``values``, a row per block and a column per level; NaN where a trial is absent.
+    """Checked trials: positive ``values`` (blocks, levels), NaN if missing.
 
-    The levels start with the baseline, then the controls, then the others in the order of their
-    categories or of their first appearance, those without a usable trial among them; blocks are
-    sorted where they can be. ``hosts`` names the host that ran each block, one for all where the trials do not say;
-    ``periods`` numbers the period, of its host, in which a block's clusters stayed; None where the trials do not say.
+    Levels: baseline, controls, others by category or first appearance. Blocks are sorted if possible. ``hosts``
+    has each block's host (0 if unknown), ``periods`` the number of its period on that host, or None.
     """
 
     values: pd.DataFrame
@@ -38,22 +35,23 @@ class Trials:
 
     @cached_property
     def logs(self) -> pd.DataFrame:
-        """The values' logarithms."""
+        """Return the logarithms of the values."""
         return pd.DataFrame(np.log(self.values.to_numpy()), self.values.index, self.values.columns)
 
     def fit(self) -> Fit:
-        """The block model of all trials."""
+        """Return the block model of all trials."""
         return fit_blocks(self.logs, self.hosts)
 
 
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
     """Check a frame and return its trials.
 
-    Left out and told: rows with an ``error`` and rows without a value (failed trials). Accepted: further
-    columns, any hashable block labels, levels that are numbers (compared as text), numbers that are text.
-    Raises InputError for missing columns, rows without block or level, values that are not positive
-    finite numbers (their logarithm is analysed), a (block, level) that is there twice, an unknown baseline
-    or control, a block of two periods or hosts, and fewer than two levels.
+    Rows with an ``error`` or without a value are omitted and reported. Accepted: other columns, any block
+    labels, numbers as text, numeric levels (as text).
+
+    Raises:
+        InputError: a column, block or level is missing. A value is not positive and finite. A (block, level) is
+            duplicated. The baseline or a control is unknown. A block has two periods or hosts. Only one level exists.
     """
     for column in ("block", "level", metric):
         count = int((frame.columns == column).sum())
@@ -69,45 +67,45 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
         raise InputError("there are no trials to analyse")
     for column in ("block", "level"):
         for row in np.flatnonzero(frame[column].isna()):
-            raise InputError(f"row {row + 1}: {column} is empty; every trial needs its {column}")
+            raise InputError(f"row {row + 1}: {column} is empty; every trial needs a {column}")
     labels = frame.reset_index(drop=True)[["block", "level"]].astype({"level": str})
     failed = _failed(frame["error"]) if "error" in frame else np.zeros(len(frame), dtype=bool)
     missing = _blank(frame[metric]) & ~failed
-    kept = labels[~failed & ~missing]
-    value = pd.to_numeric(frame[metric], errors="coerce").to_numpy(dtype=float, na_value=np.nan)[kept.index]
-    for row in kept.index[~((value > 0) & np.isfinite(value))]:
+    usable = labels[~failed & ~missing]
+    value = pd.to_numeric(frame[metric], errors="coerce").to_numpy(dtype=float, na_value=np.nan)[usable.index]
+    for row in usable.index[~((value > 0) & np.isfinite(value))]:
         raise InputError(
             f"{_where(labels, row)}: {metric} is {frame[metric].iloc[row]}, but only positive finite numbers can be "
             "compared as ratios; leave a failed trial's cell empty"
         )
-    levels = _level_order(frame["level"].dtype, labels, kept, [baseline, *controls], metric)
-    for row in kept.index[kept.duplicated()]:
+    levels = _level_order(frame["level"].dtype, labels, usable, [baseline, *controls], metric)
+    for row in usable.index[usable.duplicated()]:
         raise InputError(
             f"{_where(labels, row)} repeats an earlier row; a block holds each level once "
             "(a repetition is a block of its own)"
         )
-    blocks = list(dict.fromkeys(kept["block"]))
-    with suppress(TypeError):  # labels of several kinds stay in the order in which they came
+    blocks = list(dict.fromkeys(usable["block"]))
+    with suppress(TypeError):  # mixed labels keep their order
         blocks = sorted(blocks, key=_natural)
     row_of = {block: row for row, block in enumerate(blocks)}
     values = np.full((len(blocks), len(levels)), np.nan)
-    values[[row_of[block] for block in kept["block"]], pd.Index(levels).get_indexer(kept["level"])] = value
+    values[[row_of[block] for block in usable["block"]], pd.Index(levels).get_indexer(usable["level"])] = (
+        value
+    )
     concerns = (
-        *_left_out(
-            "failed_trials", "that ended with an error", labels[failed], len(frame), frame.get("error")
-        ),
-        *_left_out("missing_values", f"without {metric}", labels[missing], len(frame)),
+        *_left_out("failed_trials", labels[failed], len(frame), frame.get("error")),
+        *_left_out("missing_values", labels[missing], len(frame)),
     )
     index = pd.Index(blocks, tupleize_cols=False)
     hosts, periods = (_of_blocks(frame, column, labels["block"], index) for column in ("host", "period"))
     hosts = pd.Series(0, index) if hosts is None else hosts
-    if periods is not None:  # every host has clusters of its own
+    if periods is not None:  # each host has its own clusters
         periods = periods.groupby([hosts.to_numpy(), periods.to_numpy()], sort=False).ngroup()
     return Trials(pd.DataFrame(values, index=index, columns=levels), hosts, periods, concerns)
 
 
 def _natural(label: Any) -> Any:
-    """A text sorts by the numbers in it, ``b2`` before ``b10``; anything else as it is."""
+    """Return a sort key by the numbers in a text: ``b2`` before ``b10``."""
     if not isinstance(label, str):
         return label
     return [
@@ -118,23 +116,23 @@ def _natural(label: Any) -> Any:
 def _of_blocks(
     frame: pd.DataFrame, column: str, block: "pd.Series[Any]", index: pd.Index
 ) -> "pd.Series[Any] | None":
-    """Return what a column says of each block; None where it says nothing."""
+    """Return a column's value for each block, or None if the column is empty."""
     if column not in frame or (blank := _blank(frame[column])).all():
         return None
     pairs = pd.DataFrame({"block": block, "value": frame[column].to_numpy()})[~blank].drop_duplicates()
     value: dict[Hashable, Any] = {}
-    for name, own in pairs.itertuples(index=False):
-        if value.setdefault(name, own) != own:
-            raise InputError(f"block {name} has two {column}s, {value[name]} and {own}: it has one")
+    for name, found in pairs.itertuples(index=False):
+        if value.setdefault(name, found) != found:
+            raise InputError(f"block {name} has two {column}s, {value[name]} and {found}; one is expected")
     if missing := [name for name in index if name not in value]:
-        raise InputError(f"block {missing[0]} has no {column}, though others have")
+        raise InputError(f"block {missing[0]} has no {column}, but other blocks have one")
     return pd.Series([value[name] for name in index], index=index)
 
 
 def _failed(error: "pd.Series[Any]") -> np.ndarray:
-    """Which trials ended with an error: a text says why; of a count or a flag, 0 says that there was none."""
-    said = error.astype(object).where(~_blank(error), 0)
-    return said.map(lambda told: isinstance(told, str) or told != 0).to_numpy(dtype=bool)
+    """Return which trials failed: the error is a text, or a number other than 0."""
+    errors = error.astype(object).where(~_blank(error), 0)
+    return errors.map(lambda value: isinstance(value, str) or value != 0).to_numpy(dtype=bool)
 
 
 def _blank(column: "pd.Series[Any]") -> np.ndarray:
@@ -149,30 +147,30 @@ def _where(labels: pd.DataFrame, row: int) -> str:
 
 
 def _left_out(
-    code: str, why: str, labels: pd.DataFrame, total: int, errors: "pd.Series[Any] | None" = None
+    code: str, labels: pd.DataFrame, total: int, errors: "pd.Series[Any] | None" = None
 ) -> list[Concern]:
     if labels.empty:
         return []
     first = None if errors is None else errors.iloc[labels.index[0]]
-    told = f"; the first: {first}" if isinstance(first, str) else ""
+    reason = f"; the first: {first}" if isinstance(first, str) else ""
     shown = ", ".join(f"block {row.block} {row.level!r}" for row in labels[:_FEW_SHOWN].itertuples())
     more = f" and {len(labels) - _FEW_SHOWN} more" if len(labels) > _FEW_SHOWN else ""
-    return [Concern(code, f"{len(labels)} of {total} ({shown}{more}){told}")]
+    return [Concern(code, f"{len(labels)} of {total} ({shown}{more}){reason}")]
 
 
 def _level_order(
-    dtype: Any, labels: pd.DataFrame, kept: pd.DataFrame, arms: Sequence[str], metric: str
+    dtype: Any, labels: pd.DataFrame, usable: pd.DataFrame, arms: Sequence[str], metric: str
 ) -> list[str]:
-    """Return the levels: the ``arms``, then the others in the order of their categories or of their appearance."""
-    names, usable = labels["level"].unique().tolist(), set(kept["level"].unique())
+    """Return the levels: ``arms``, then the others by category or appearance."""
+    names, measured = labels["level"].unique().tolist(), set(usable["level"].unique())
     if isinstance(dtype, pd.CategoricalDtype):
         names = [name for name in dtype.categories.astype(str) if name in names]
     for place, name in enumerate(arms):
         role = "control" if place else "baseline"
         if name not in names:
             raise InputError(f"unknown {role} {name!r}; the levels are: {', '.join(names)}")
-        if name not in usable:
+        if name not in measured:
             raise InputError(f"{role} {name!r} has no trial with a usable {metric}")
     if len(names) < 2:
-        raise InputError(f"only one level ({names[0]!r}) has trials; a comparison takes two")
+        raise InputError(f"only one level ({names[0]!r}) has trials; a comparison needs two")
     return list(dict.fromkeys([*arms, *names]))

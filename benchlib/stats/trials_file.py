@@ -1,4 +1,4 @@
-"""A file of anybody's trials as a frame: what is clear is read, and said where it is unusual; the rest is refused. Pure."""
+"""Users' trial files as frames: unusual but clear forms are read and reported, others refused. Pure."""
 
 import codecs
 import csv
@@ -28,53 +28,56 @@ _AVERAGES, _SUMMARIES = (
     )
     for words in (_AVERAGE, f"{_AVERAGE}|{_TOTAL}")
 )
-"""What a table calls its own rows of averages, and of spreads and totals."""
+"""Names of rows with averages, and of rows with spreads or totals."""
 _ROUNDED = 1e-4
-"""How far an average may be from what it is of: somebody has rounded it."""
+"""Tolerance for rounded averages."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def _refuse_summaries(frame: pd.DataFrame, name: str) -> None:
-    """Refuse rows that are a summary of others, such as their average, which are no trials."""
+    """Check that no row is a summary, such as an average.
+
+    Raises:
+        InputError: some are.
+    """
     rows = []
-    # a level may well be called best, or max
+    # levels may be called "best" or "max"
     for column, known in (("block", _SUMMARIES), ("level", _AVERAGES)):
         if column in frame and isinstance(frame[column], pd.Series):
-            # of 'Average (5 runs):' the word
+            # 'Average (5 runs):' becomes 'average'
             cells = frame[column].dropna().str.casefold().str.replace(r"(?<=\S)\s*\(.*\)", "", regex=True)
             cells = cells.str.strip(" .:()*_")
             rows += [*frame[column].dropna()[cells.str.fullmatch(known)]]
     if rows:
         listed = ", ".join(f"'{row}'" for row in dict.fromkeys(rows))
         raise InputError(
-            f"{name}: {len(rows)} row{'s' * (len(rows) > 1)} {listed}: a summary is no trial; leave such rows out"
+            f"{name}: {len(rows)} row{'s' * (len(rows) > 1)} {listed}: a summary is not a trial; remove such rows"
         )
 
 
 def _sum_up(odd: pd.DataFrame, others: pd.DataFrame, metric: str) -> bool:
-    """Whether rows, whatever they are called, are each the mean or the median of their level's other rows."""
+    """Return whether all these rows are means or medians of their level's other rows."""
     if not all(isinstance(odd.get(column), pd.Series) for column in ("level", metric)):
         return False
     figures = pd.to_numeric(others[metric], errors="coerce").groupby(others["level"])
     value = pd.to_numeric(odd[metric], errors="coerce")
     near = [
-        (value - odd["level"].map(each)).abs() <= _ROUNDED * value.abs()
-        for each in (figures.mean(), figures.median())
+        (value - odd["level"].map(centre)).abs() <= _ROUNDED * value.abs()
+        for centre in (figures.mean(), figures.median())
     ]
     return bool((near[0] | near[1]).all()) and bool(figures.size().min() > 1)
 
 
 def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame, list[str]]:
-    """The trials in a file with a header line, as texts and absent cells; and in words what was unusual to read.
+    """Return the trials of a CSV file as text, and remarks about unusual forms.
 
     Raises:
-        InputError: it is empty, has lines of other lengths than its header, or figures that can be read in two ways.
-
+        InputError: the file is empty or malformed, or a number is ambiguous.
     """
     lines = [line for line in decoded(data).splitlines() if line.strip(" ,;\t\0")]
     remarks = list[str]()
-    if lines and (said := _SEPARATOR.fullmatch(lines[0].strip())):  # as Excel begins a file
-        remarks.append(f"the first line, '{said[0]}', names the separator")
+    if lines and (separator := _SEPARATOR.fullmatch(lines[0].strip())):  # written by Excel
+        remarks.append(f"the first line, '{separator[0]}', names the separator")
         lines = lines[1:]
     if not lines:
         raise InputError(f"{name} is empty")
@@ -88,19 +91,19 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
         raise InputError(f"{name} is not a CSV file: {reason}") from None
     header, *rows = ([cell.strip() for cell in row] for row in raw)
     if [header, *rows] != raw:
-        remarks.append("blanks around names and values are left out")
+        remarks.append("blanks around names and values are removed")
     if any(len(row) == len(header) + 1 and not row[-1] for row in rows):
         rows = [row[:-1] if len(row) == len(header) + 1 and not row[-1] else row for row in rows]
-        remarks.append("an empty cell at the rows' ends is left out")
+        remarks.append("an empty cell at the rows' ends is removed")
     for number, row in enumerate(rows, 1):
         if len(row) != len(header):
-            hint = "with decimal commas, columns are to be between semicolons"
+            hint = "with decimal commas, separate columns by semicolons"
             raise InputError(f"{name}, row {number} has {len(row)} cells, its header {len(header)}: {hint}")
     for wanted in (metric, *_COLUMNS):
-        alike = [at for at, column in enumerate(header) if column.casefold() == wanted.casefold()]
-        if wanted not in header and len(alike) == 1:
-            remarks.append(f"the column '{header[alike[0]]}' is taken for '{wanted}'")
-            header[alike[0]] = wanted
+        similar = [place for place, column in enumerate(header) if column.casefold() == wanted.casefold()]
+        if wanted not in header and len(similar) == 1:
+            remarks.append(f"the column '{header[similar[0]]}' is read as '{wanted}'")
+            header[similar[0]] = wanted
     frame = pd.DataFrame(rows, columns=header, dtype=object)
     frame = frame.mask(frame == "")
     _refuse_summaries(frame, name)
@@ -111,25 +114,27 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
         marks = frame["error"].dropna()
         if len(marks) and marks.str.fullmatch(r"[±+-]?\d+([.,]\d+)? ?%?").all():
             raise InputError(
-                f"{name}: the column 'error' marks trials that failed, and holds figures ('{marks.iloc[0]}'): "
-                "name a margin otherwise, such as 'plus_minus'"
+                f"{name}: the column 'error' must mark failed trials, but holds numbers ('{marks.iloc[0]}'); "
+                "rename a column of margins, for example to 'plus_minus'"
             )
     if header.count(metric) == 1:
         cells = frame[metric].mask(frame[metric].str.casefold().isin(_NOTHING))
         spaced = cells.str.fullmatch(_SPACED).eq(True)
         if spaced.any():
-            remarks.append(f"blanks in figures are between thousands ('{cells[spaced].iloc[0]}')")
+            remarks.append(f"blanks in numbers separate thousands ('{cells[spaced].iloc[0]}')")
             cells = cells.mask(spaced, cells.str.replace(r"[\s\u00a0\u202f]", "", regex=True))
         commas = [cell for cell in cells.dropna() if "," in cell]
-        # 1,234 may be either; and who writes 1.5 has no decimal commas
+        # 1,234 is ambiguous; with 1.5 elsewhere, commas are not decimal
         points = [cell for cell in cells.dropna() if "." in cell]
         doubtful = commas if points or all(map(_THOUSANDS.fullmatch, commas)) else []
-        # who has points for thousands has semicolons between columns, and smaller figures without any
+        # points may separate thousands where semicolons separate columns
         if delimiter != "," and len(points) < cells.count() and all(map(_THOUSANDS.fullmatch, points)):
             doubtful = [*doubtful, *points]
         if doubtful:
-            raise InputError(f"{name}: is '{doubtful[0]}' with thousands? Write 1234.5, without them")
-        remarks += ["commas in figures are decimal"] if commas else []
+            raise InputError(
+                f"{name}: '{doubtful[0]}' is ambiguous; write 1234.5, without thousands separators"
+            )
+        remarks += ["commas in numbers are decimal"] if commas else []
         frame[metric] = cells.str.replace(",", ".")
     if header.count("block") == 1:
         numbers = frame["block"].dropna().str.fullmatch(r"-?\d{1,18}")
@@ -137,10 +142,10 @@ def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame,
             odd = frame.loc[numbers.index[~numbers]]
             listed = ", ".join(map(repr, odd["block"].unique()[:3]))
             if _sum_up(odd, frame.loc[numbers.index[numbers]], metric):
-                raise InputError(f"{name}: block {listed} is the average of the others: leave such rows out")
-            remarks.append(f"block {listed} is no number, where all others are")
+                raise InputError(f"{name}: block {listed} is the average of the others; remove such rows")
+            remarks.append(f"block {listed} is not a number, but all others are")
     for column in ("block", "period"):
-        # 1.1 and 1.10 are two labels
+        # 1.1 and 1.10 are different labels
         if header.count(column) == 1 and frame[column].str.fullmatch(r"-?\d{1,18}").eq(True).all():
             frame[column] = pd.to_numeric(frame[column])
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -1,6 +1,6 @@
-"""Verdicts for a factor: the block model, Dunnett's intervals, equivalence, and five words.
+"""Verdicts on a factor: block model, Dunnett's intervals, equivalence.
 
-``analyze`` is the whole protocol of one factor. Everything is computed on logarithms and given back in percent.
+All computations use logarithms; results are in percent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,12 @@ from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
 
 GRAVE = 0.2
-"""A control that differs at alpha is told; at this share of it, it invalidates."""
+"""A control that differs at this share of alpha invalidates all verdicts."""
 _DOUBTED = 0.1
-"""A comparison whose effect is the same on all hosts with less than this p is not pooled over them."""
+"""Hosts are not pooled if a comparison's p of equal effects is below this."""
 HOST_BY_LEVEL = "host_by_level"
-"""So many hosts stand for others like them; fewer are all that a verdict is about."""
 POOLED_FROM = 0.5
-"""Clusters that stay for several blocks are forgotten only where their luck says nothing at this p."""
+"""Periods or hosts are pooled only if p of their interaction with levels exceeds this."""
 
 
 def analyze(
@@ -48,22 +47,24 @@ def analyze(
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
-    ``controls`` are further arms of the baseline (the A/A arm), declared before the run. ``margin``
-    is the smallest fraction that matters, ``alpha`` the family's error rate. ``higher_is_better`` or
-    ``lower_is_better`` says so of a metric whose name does not tell (see ``foreign_metric``). ``concerns`` from
-    elsewhere (telemetry, failed transactions) join the warnings and invalidate where grave.
-    ``against`` names for a level another one than the baseline to be compared with; a level that is only
-    named as such is not compared itself. The intervals then hold together by Sidak's inequality.
-    ``families`` is in how many parts a study is analysed, which share ``alpha`` (see ``analyze_strata``).
-    A control that differs from the baseline at ``alpha`` (over all controls) is told; at a fifth of it, it makes every
-    verdict invalid. A column ``period`` tells which blocks share their clusters: each comparison is then judged by
-    how it differs between the periods (see ``by_period``). A column ``host`` tells which host ran a block: several
-    decide what the verdicts are about (see ``_by_host``); with ``fixed_hosts`` they are about these alone. Where an effect
-    differs from host to host beyond chance, its verdict is :data:`BY_HOST`. Fewer than three blocks, of the study or of a level, give no verdict but
-    inconclusive; so do values that repeat exactly, for which no p can be computed. A difference that
-    is both real and within the margin is called faster or slower, and is among ``Analysis.tiny``.
+    - ``controls``: A/A arms of the baseline. One that differs at ``alpha`` is reported; at a fifth of it, all
+      verdicts are invalid.
+    - ``margin``: the smallest fraction that matters. ``alpha``: the family's error rate.
+    - ``higher_is_better``, ``lower_is_better``: the direction of an unknown metric (see ``foreign_metric``).
+    - ``concerns``: limits found elsewhere; grave ones invalidate.
+    - ``against``: references other than the baseline, by Sidak's inequality. A level that is only a reference
+      is not compared.
+    - ``families``: the number of parts that share ``alpha`` (see ``analyze_strata``).
+    - ``fixed_hosts``: conclude about these hosts only.
 
-    Raises InputError for whatever in the frame or the parameters cannot be used (see ``read_trials``).
+    Column ``period``: blocks that share clusters (see ``by_period``). Column ``host``: see ``_by_host``; if an
+    effect differs between hosts, its verdict is :data:`BY_HOST`.
+
+    Fewer than three blocks, or values that repeat exactly, are inconclusive. A difference inside the margin is
+    still called faster or slower.
+
+    Raises:
+        InputError: the frame or a parameter is invalid (see ``read_trials``).
     """
     arms = _arms(baseline, controls, margin, alpha)
     measured = foreign_metric(metric, higher_is_better=higher_is_better, lower_is_better=lower_is_better)
@@ -86,21 +87,21 @@ def analyze(
     }
     warnings += period_concerns + host_concerns
 
-    twins, others = np.split(weights, [len(controls)])
+    control_weights, other_weights = np.split(weights, [len(controls)])
     one = set(pairs.values()) <= {arms[0]}
-    of_twins = compare(judged, twins, alpha, margin, one_reference=True, families=1)
-    of_others = compare(judged, others, alpha, margin, one_reference=one, families=families)
-    rows = pd.concat([of_twins, of_others]).set_axis(list(pairs))
+    control_rows = compare(judged, control_weights, alpha, margin, one_reference=True, families=1)
+    other_rows = compare(judged, other_weights, alpha, margin, one_reference=one, families=families)
+    rows = pd.concat([control_rows, other_rows]).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
     table = _levels(data.values)
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     changes = _changes(data.logs, pairs, weights)
-    few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # in which it is beside the other
+    few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # blocks that have both sides
     grave = {warning.level for warning in warnings if warning.grave}
     (up, down), tests = measured.directions, rows[["low", "high", "p_tost"]].to_numpy()
     verdicts = [
-        # twins that differ are noise that nobody has understood, so they invalidate the others too
+        # a control that differs shows an unknown error, so it invalidates the others too
         "invalid" if grave & {None, name, other, *controls}
         else "inconclusive" if few & {name, other}
         else BY_HOST if name in differing
@@ -137,19 +138,16 @@ def analyze(
         errors=rows[["against", "estimate", "error", "df", "equal_low", "equal_high"]]
         .rename_axis("level")
         .reset_index(),
-        tiny=frozenset(rows.index[(rows["p_tost"] <= alpha) & ((rows["low"] > 0) | (rows["high"] < 0))]),
         residual_sd=fit.residual_sd,
-        of_periods=len(units) < blocks,
     )
 
 
 def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
-    """Return the logs that comparisons are judged by, of blocks or of periods, their hosts, and what is to be told of it.
+    """Return the logs of blocks or of periods for the comparisons, their hosts, and concerns.
 
-    A cluster keeps its luck (where its pages lie) as long as it stays, so its blocks are no replicates: the mean over
-    a period stands for them. Only where level by period differs no more than level by block (F, p over .5; a
-    smaller gate lets too much luck pass) are the blocks judged as if each had clusters of its own. Two periods or one
-    tell too little of luck: the blocks are judged, and the verdicts hold for these clusters only.
+    Blocks on the same clusters are not replicates, so period means replace them. Blocks are used if levels
+    differ no more between periods than between blocks (F, p above :data:`POOLED_FROM`). With fewer than three
+    periods blocks are used too, and verdicts hold for these clusters only.
     """
     periods, logs, hosts = data.periods, data.logs, data.hosts
     if periods is None or (count := periods.nunique()) == len(periods):
@@ -158,29 +156,24 @@ def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", l
         times = "once" if count == 1 else "twice"
         return logs, hosts, [Concern("clusters_stay", f"{times} for {len(periods)} blocks")]
     means, hosts_of_means = _means(logs, fit, periods), hosts.groupby(periods.to_numpy()).first()
-    apart = fit_blocks(means, hosts_of_means)
-    spread = pd.DataFrame(fit.residual).groupby(periods.to_numpy())
-    between = float((spread.mean() ** 2 * spread.count()).to_numpy().sum())
-    inside = float(np.nansum(fit.residual**2)) - between
-    left = fit.df - apart.df
-    if left > 0 and inside > 0 and apart.df > 0:
-        ratio = (between / apart.df) / (inside / left)
-        if fdtrc(apart.df, left, ratio) > POOLED_FROM:
-            return logs, hosts, []
+    if _negligible(fit, periods, fit_blocks(means, hosts_of_means).df):
+        return logs, hosts, []
     return means, hosts_of_means, []
 
 
 def leads(
     trials: pd.DataFrame, *, baseline: str, controls: Sequence[str], metric: str, against: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return ``level, percent_change, p_value`` of the levels that :func:`analyze` compares, the controls aside: the same, and no verdicts."""
+    """Return ``level, percent_change, p_value`` of the comparisons of :func:`analyze`, without verdicts."""
     data = read_trials(trials, baseline, controls, metric)
     pairs, weights = _contrasts(data.values.columns.tolist(), (baseline, *controls), against)
     units, hosts, _ = by_period(data, data.fit())
     fit, _ = _by_host(units, hosts, pairs, weights, alpha=0.0)
     rows, *_ = by_itself(fit, weights[len(controls) :])
-    asked = list(pairs)[len(controls) :]
-    return pd.DataFrame({"level": asked, "percent_change": percent(rows["estimate"]), "p_value": rows["p"]})
+    compared = list(pairs)[len(controls) :]
+    return pd.DataFrame(
+        {"level": compared, "percent_change": percent(rows["estimate"]), "p_value": rows["p"]}
+    )
 
 
 def _by_host(
@@ -192,12 +185,11 @@ def _by_host(
     *,
     fixed: bool = False,
 ) -> tuple[Fit, list[Concern]]:
-    """Return the fit by which comparisons are judged where several hosts ran the blocks, and what it tells of.
+    """Return the fit for comparisons on several hosts, with concerns.
 
-    Blocks nest in hosts, and the claim is about hosts such as these: each host's mean is one observation, so the error is
-    how levels differ from host to host, with hosts - 1 degrees of freedom. Only where that is no more than how they
-    differ from block to block (F over all, p over .5, and no single comparison below ``_DOUBTED``) are the blocks judged
-    as if of one host. ``fixed``: the claim is about these hosts alone, and the noise is that inside them.
+    Hosts are a sample: each host's mean is one observation, with hosts - 1 degrees of freedom. Blocks are used
+    instead if hosts differ no more than blocks do (F, p above :data:`POOLED_FROM`, no single comparison below
+    ``_DOUBTED``). ``fixed``: conclude about these hosts, with the noise inside them.
     """
     count = hosts.nunique()
     if count == 1:
@@ -205,8 +197,8 @@ def _by_host(
     p, single, means = _host_by_level(_changes(logs, pairs, weights), hosts)
     differ = []
     for name in map(str, p.index[p <= alpha]):
-        each = means[name].dropna().sort_values()
-        listed = ", ".join(f"{percent(change):+.1f} % on {host}" for host, change in each.items())
+        by_host = means[name].dropna().sort_values()
+        listed = ", ".join(f"{percent(change):+.1f} % on {host}" for host, change in by_host.items())
         differ.append(Concern(HOST_BY_LEVEL, f"{listed} (p = {p[name]:.2g})", level=name))
     if differ:
         tested = "effects differ between them"
@@ -216,13 +208,16 @@ def _by_host(
         tested = "whether effects differ between them cannot be seen"
     whole = fit_blocks(logs)
     if fixed and len(logs) - count >= 1:
-        fit, claim = fit_blocks(logs, hosts), "these hosts only, as asked"
-    elif _negligible(whole, hosts) and not (single < _DOUBTED).any():
+        fit, claim = fit_blocks(logs, hosts), "these hosts only, as requested"
+    elif (
+        _negligible(whole, hosts, (count - 1) * (whole.residual.shape[1] - 1))
+        and not (single < _DOUBTED).any()
+    ):
         fit, claim = whole, "hosts such as these"
     else:
         fit, claim = (
             fit_blocks(_means(logs, whole, hosts)),
-            "hosts such as these, of which each is one observation",
+            "hosts such as these (each is one observation)",
         )
     if count == 2 and not fixed:
         claim += "; two hosts can hardly speak for others"
@@ -230,20 +225,21 @@ def _by_host(
     return fit, [Concern("hosts", message), *differ]
 
 
-def _negligible(fit: Fit, groups: "pd.Series[Any]") -> bool:
-    """Whether levels differ between groups of blocks no more than between blocks (F on the residual, p over :data:`POOLED_FROM`)."""
+def _negligible(fit: Fit, groups: "pd.Series[Any]", df: int) -> bool:
+    """Return whether levels differ between groups no more than between blocks (F on the residual)."""
     spread = pd.DataFrame(fit.residual).groupby(groups.to_numpy())
     between = float((spread.mean() ** 2 * spread.count()).to_numpy().sum())
     inside = float(np.nansum(fit.residual**2)) - between
-    df = (groups.nunique() - 1) * (fit.residual.shape[1] - 1)
     left = fit.df - df
-    return left > 0 and inside > 0 and fdtrc(df, left, (between / df) / (inside / left)) > POOLED_FROM
+    if min(df, left, inside) <= 0:
+        return False
+    return bool(fdtrc(df, left, (between / df) / (inside / left)) > POOLED_FROM)
 
 
 def _host_by_level(
     changes: pd.DataFrame, hosts: "pd.Series[Any]"
 ) -> tuple["pd.Series[float]", "pd.Series[float]", pd.DataFrame]:
-    """Return of each comparison the p (F) that it is the same on all hosts, adjusted by Holm and as it is, and its mean on each (hosts, c)."""
+    """Return each comparison's p (F) of equal effects, by Holm and single, and means (hosts, c)."""
     by_host = changes.groupby(hosts.to_numpy())
     means, counts = by_host.mean(), by_host.count()
     inside = ((changes - by_host.transform("mean")) ** 2).sum()
@@ -256,7 +252,7 @@ def _host_by_level(
 
 
 def _means(logs: pd.DataFrame, fit: Fit, groups: "pd.Series[Any]") -> pd.DataFrame:
-    """Return each group's means of what blocks' logs are beside the blocks themselves: a row for each group, sorted."""
+    """Return the groups' means of logs without block effects, a sorted row per group."""
     without_blocks = logs.sub((logs - fit.effects).mean(axis=1), axis=0)
     means: pd.DataFrame = without_blocks.groupby(groups.to_numpy()).mean()
     return means
@@ -264,16 +260,20 @@ def _means(logs: pd.DataFrame, fit: Fit, groups: "pd.Series[Any]") -> pd.DataFra
 
 def percent(log_ratio: Any) -> Any:
     """Return log-ratios (an array, a series or a frame) as percentage changes."""
-    with np.errstate(over="ignore"):  # an interval may well end at infinity
+    with np.errstate(over="ignore"):  # an interval may end at infinity
         return 100.0 * np.expm1(log_ratio)
 
 
 def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
-    """Return the baseline and its controls as text, or raise InputError for what makes no sense."""
-    twins = [controls] if isinstance(controls, str) else list(controls)
-    arms = tuple(str(name) for name in [baseline, *twins])
+    """Return the baseline and its controls as text.
+
+    Raises:
+        InputError: an argument is invalid.
+    """
+    names = [controls] if isinstance(controls, str) else list(controls)
+    arms = tuple(str(name) for name in [baseline, *names])
     if len(set(arms)) < len(arms):
-        raise InputError("the baseline and each control must be levels of their own, each named once")
+        raise InputError("baseline and controls must be different levels, each named once")
     if not 0 < margin < 1:
         raise InputError(f"margin is a fraction between 0 and 1 (0.03 is 3 %), not {margin!r}")
     if not 1e-6 <= alpha < 0.5:
@@ -284,7 +284,7 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
 def _contrasts(
     levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]
 ) -> tuple[dict[str, str], np.ndarray]:
-    """Return what each level is compared with, in their order, and the contrasts (c, levels); a level that is only compared with has none."""
+    """Return each compared level's reference, and the contrasts (c, levels)."""
     if unknown := {*against, *against.values()} - set(levels):
         raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
     for name, other in against.items():
@@ -316,11 +316,11 @@ def _incomplete(data: Trials) -> list[Concern]:
     return concerns
 
 
-def _control_concerns(twins: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
-    if twins.empty:
+def _control_concerns(controls: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
+    if controls.empty:
         return [Concern("no_control")]
     concerns = []
-    for name, row in twins[twins["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
+    for name, row in controls[controls["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
         change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
         grave = bool(row["p_adjusted"] <= GRAVE * alpha)
         concerns.append(Concern("control_differs", change, grave=grave, level=str(name)))
@@ -337,9 +337,9 @@ def _levels(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) -> pd.DataFrame:
-    """Return each level's log-ratio to its reference inside its block (see ``Analysis.differences``).
+    """Return each level's log-ratio to its reference inside each block.
 
-    The baseline's arms that the block holds stand together for the baseline, except for a control.
+    The baseline's arms in the block are averaged, except for a control's comparison.
     """
     changes, _ = in_blocks(logs.to_numpy(), weights)
     return pd.DataFrame(changes, logs.index, list(pairs))

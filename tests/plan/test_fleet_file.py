@@ -23,11 +23,14 @@ def test_hosts_have_roles_and_are_servers_unless_the_file_says_otherwise():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({**ENCRYPTED, "scheduler": "tcp://10.0.0.1:8786"}, "whoever reaches it can run code on every host"),
-        ({"scheduler": "tls://10.0.0.1:8786"}, "name the folder that 'benchlib fleet certificates' has made"),
-        ({"hosts": {"db1": {"ssh": "db1"}}}, "name the folder that 'benchlib fleet certificates' has made"),
-        ({"tls": "certificates", "hosts": {"db1": {}}}, "name the address of a 'scheduler'"),
-        ({"tls": "certificates"}, "name the address of a 'scheduler'"),
+        (
+            {**ENCRYPTED, "scheduler": "tcp://10.0.0.1:8786"},
+            "anyone who connects could run code on every host",
+        ),
+        ({"scheduler": "tls://10.0.0.1:8786"}, "give the folder that 'benchlib fleet certificates' created"),
+        ({"hosts": {"db1": {"ssh": "db1"}}}, "give the folder that 'benchlib fleet certificates' created"),
+        ({"tls": "certificates", "hosts": {"db1": {}}}, "give the address of a 'scheduler'"),
+        ({"tls": "certificates"}, "give the address of a 'scheduler'"),
         ({**ENCRYPTED, "hosts": {"gen1": {"roles": ["load"]}}}, "none of the hosts has the role 'server'"),
         ({**ENCRYPTED, "hosts": {"../db": {}}}, "hosts"),
         ({**ENCRYPTED, "hosts": {"db1": {"address": "db1.lan"}}}, "hosts.db1.address"),

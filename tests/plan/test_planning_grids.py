@@ -96,16 +96,19 @@ def test_a_part_of_a_ladder_compares_each_rung_with_the_next_below_that_runs():
         ({**CROSSED, "grid": {"disk": []}}, "grid.disk: Input should be a valid dictionary"),
         ({**CROSSED, "grid": {"disk": {"a": 3, "b": {}}}}, "grid.disk.a: Input should be"),
         ({**CROSSED, "along": "tier"}, "'tier' is not a dimension"),
-        ({**CROSSED, "levels": {"a": {}}}, "give one of them"),
-        ({**CROSSED, "blocks": "auto"}, "where some are compared with others give their number"),
-        ({**CROSSED, "only": {"disk": ["tape"]}}, "'only' wants dimensions"),
-        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is no combination"),
+        ({**CROSSED, "levels": {"a": {}}}, "give only one of them"),
+        ({**CROSSED, "blocks": "auto"}, "needs one baseline"),
+        ({**CROSSED, "only": {"disk": ["tape"]}}, "'only' needs dimensions"),
+        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is not a combination"),
         ({**CROSSED, "answers": {"fast, slow": "it"}}, "'fast, slow' is not among"),
-        ({**CROSSED, "screen": True}, "takes 6 to 11 dimensions"),
-        ({"screen": True}, "a grid; give one"),
+        ({**CROSSED, "screen": True}, "needs 6 to 11 dimensions"),
+        ({"screen": True}, "needs a grid"),
         ({"against": {"tuned": "nobody"}}, "'nobody' is not among the levels"),
         ({"against": {"defaults": "tuned"}}, "'defaults' is the baseline"),
-        ({"levels": levels("a", "b"), "against": {"a": "b", "b": "a"}}, "in the end compared with itself"),
+        (
+            {"levels": levels("a", "b"), "against": {"a": "b", "b": "a"}},
+            "compared with itself through other levels",
+        ),
     ],
 )
 def test_grids_and_references_that_make_no_study_are_refused(changes, why):
@@ -117,10 +120,10 @@ def test_levels_that_cannot_be_run_are_left_out_with_those_that_hang_on_them():
     study = planned({"a": why}, **asked)
     assert list(study.plan.factor.levels) == ["defaults", "control", "c"]
     assert study.left_out["a"] == why
-    assert "“a”, which is left out" in study.left_out["b"]
+    assert "reference “a” is left out" in study.left_out["b"]
     assert f"baseline: 'defaults' cannot be run here: {why}" in refused({"defaults": why}, **asked)
     alone = {**CROSSED, "grid": {"disk": DISK}}
-    assert f"there are none; {why}" in refused(dict.fromkeys(DISK, why), **alone)
+    assert f"no level can run; {why}" in refused(dict.fromkeys(DISK, why), **alone)
 
 
 def test_of_a_grid_the_next_in_line_is_compared_with_or_the_last_other_dimension():

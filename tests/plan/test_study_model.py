@@ -76,7 +76,7 @@ def test_a_level_may_have_a_workload_of_its_own(plan_of):
     plan = plan_of(levels={"read": Level(workload="reads")}, workloads={"reads": reads})
     assert plan.level_workload("read") is reads
     assert plan.level_workload("defaults") is plan.workload
-    with pytest.raises(ValidationError, match="names the workload 'writes', which is not here"):
+    with pytest.raises(ValidationError, match="names the workload 'writes', which the plan lacks"):
         plan_of(levels={"write": Level(workload="writes")})
 
 

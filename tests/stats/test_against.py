@@ -126,7 +126,7 @@ def test_a_reference_or_a_control_without_a_good_trial_costs_its_own_comparisons
 def test_of_a_study_that_is_under_way_is_compared_what_has_its_reference(make_trials, run, strata, compared):
     trials = make_trials(run)
     if compared is None:
-        with pytest.raises(InputError, match="nothing to compare yet"):
+        with pytest.raises(InputError, match="nothing can be compared yet"):
             judged(trials, strata)
         return
     result = judged(trials, strata)

@@ -43,7 +43,7 @@ def test_a_screening_finds_the_few_and_cannot_tell_pairs_apart():
     frame = effects(trials, design, order=1)
     assert set(frame["effect"][:2]) == {"f2", "f7"}
     assert frame["p_holm"][1] < 0.01 < 0.05 < frame["p_holm"][2]
-    with pytest.raises(InputError, match="cannot be told apart"):
+    with pytest.raises(InputError, match="cannot separate these effects"):
         effects(trials, design)
 
 

@@ -38,7 +38,7 @@ UNMET = {"unmet": "no checkpoint"}
         (-3, {}, {}, 0.03, UNKNOWN, ""),
         (8, {"metric": LATENCY}, {}, 0.03, SLOWER, ""),
         (-8, {"metric": LATENCY}, {}, 0.03, PASSED, ""),
-        (0, {"blocks": 2}, {}, 0.9, UNKNOWN, "at least 3 trials"),
+        (0, {"blocks": 2}, {}, 0.9, UNKNOWN, "fewer than 3 good trials"),
         (0, {"concerns": GRAVE}, {}, 0.03, UNKNOWN, "invalid: see the limits"),
         (0, {}, UNMET, 0.03, UNKNOWN, "condition not met: no checkpoint"),
         (-8, {}, UNMET, 0.03, SLOWER, ""),  # what is shown is shown

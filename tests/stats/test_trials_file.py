@@ -39,7 +39,7 @@ def test_a_file_is_read_to_its_numbers_however_it_is_written(values, signs, enco
     said = {
         "semicolons": delimiter == ";",
         "blanks": bool(gap),
-        "taken for 'tps'": "Tps" in header,
+        "read as 'tps'": "Tps" in header,
         "decimal": point == "," and any(cells),
         "UTF-16": encoding == "utf-16",
     }
@@ -97,14 +97,14 @@ SUMMARIES = (
         ("\ufeff \n;;\n", "t.csv is empty"),
         (HEAD + "1,a,1,5\n", "row 1 has 4 cells, its header 3: with decimal commas"),
         (HEAD + "1,a\n", "row 1 has 2 cells"),
-        ("block;level;tps\n1;a;1,234\n", "is '1,234' with thousands"),
-        ("block;level;tps\n1;a;1.234,5\n", "is '1.234,5' with thousands"),
-        (HEAD + '1,a,"1,234,567"\n', "with thousands"),
-        ("block;level;tps\n1;a;987\n1;b;1.034\n", "is '1.034' with thousands"),
+        ("block;level;tps\n1;a;1,234\n", "'1,234' is ambiguous"),
+        ("block;level;tps\n1;a;1.234,5\n", "'1.234,5' is ambiguous"),
+        (HEAD + '1,a,"1,234,567"\n', "is ambiguous"),
+        ("block;level;tps\n1;a;987\n1;b;1.034\n", "'1.034' is ambiguous"),
         ('block,level,tps,note\n1,a,100,"cold\n1,b,110,\n', "t.csv is not a CSV file"),
         (PLAIN.encode("latin-1").replace(b"a,", b"\xe4,"), "neither UTF-8 nor UTF-16: save it as UTF-8"),
         (PLAIN.encode("utf-16-le"), "neither UTF-8 nor UTF-16"),
-        ("block,level,tps,error\n1,a,100,±1.5\n1,b,110,2.0\n", "column 'error' marks trials that failed"),
+        ("block,level,tps,error\n1,a,100,±1.5\n1,b,110,2.0\n", "column 'error' must mark failed trials"),
     ],
 )
 def test_what_can_be_read_in_two_ways_or_in_none_is_refused(text, message):
