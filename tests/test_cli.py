@@ -109,7 +109,7 @@ FILES = {
         ("analyze empty.csv --baseline defaults", "empty.csv is empty"),
         ("analyze negative.csv --baseline defaults", "tps"),
         ("analyze trials.csv --baseline nope", "nope"),
-        ("analyze trials.csv --baseline defaults --lower-is-better", "more tps is better"),
+        ("analyze trials.csv --baseline defaults --lower-is-better", "more of it is better"),
         ("analyze trials.csv --baseline defaults --metric nope", "nope"),
         ("analyze trials.csv --baseline defaults --margin 7", "margin"),
         ("workload new mine", "take either --from"),

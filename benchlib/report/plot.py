@@ -49,6 +49,8 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        state = np.random.get_state()
+        np.random.seed(1)
         with plt.style.context(LOOK):
             try:
                 if isinstance(args[0], pd.DataFrame) and args[0].empty:
@@ -57,6 +59,8 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
             except _NoDataError:
                 ax = _empty(kwargs.get("ax"))
                 return ax.get_figure() if draw.__annotations__["return"] is Figure else ax  # type: ignore[return-value]
+            finally:
+                np.random.set_state(state)
 
     return drawn
 
