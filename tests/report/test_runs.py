@@ -70,7 +70,7 @@ def test_a_study_with_nothing_to_compare_is_refused_before_its_notebook_runs(
     notebook_of(SHOWN)
     folder_of(name="bare")
     monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs"))
-    with pytest.raises(StudyError, match="study 'bare' has no block with two good trials"):
+    with pytest.raises(StudyError, match="study 'bare' has no block with two successful trials"):
         make_page("bare")
 
 
