@@ -66,7 +66,7 @@ def test_a_folder_is_laid_out_from_the_library(init, tmp_path) -> None:
     assert files.items() >= notebooks.items()
     assert "data/published/storage.csv" in files
     folders = {path.name for path in (tmp_path / "mine").iterdir() if path.is_dir()}
-    assert folders == {"notebooks", "workloads", "data", "reports"}
+    assert folders == {"notebooks", "studies", "workloads", "data", "reports"}
     assert init() == (said, files)
 
 

@@ -21,6 +21,10 @@ class Outbox(StudyFolder):
         super().__init__(study.name, Path())
         self._study, self._send = study, send
 
+    def exists(self) -> bool:
+        """It is here as long as this process is."""
+        return True
+
     def read(self) -> Study:
         """The part of the study that this host runs."""
         return self._study

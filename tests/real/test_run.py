@@ -33,7 +33,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_study_from_its_notebook_to_its_page(project: Any) -> None:
     out, err = project.call(*RUN, 3)
     sentence, page, index = out.splitlines()
-    assert "tuned" in sentence
+    assert sentence.startswith("Tuned")
     assert page == f"page: {project.reports / 't.html'}"
     assert index == f"index: {project.reports / 'index.html'}"
     assert sentence.split("”")[0] in (project.reports / "t.html").read_text()

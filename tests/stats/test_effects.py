@@ -29,7 +29,9 @@ def test_a_row_is_a_comparison_the_answers_first_and_the_controls_last(make_tria
     row = by_level(effects).loc["y"]
     same = ["percent_change", "ci_low", "ci_high", "p_value", "p_adjusted", "verdict", "mean", "n"]
     assert row[same].to_list() == table.loc["y", same].to_list()
-    assert (row["against"], row["base"]) == ("base", table.loc["base", "mean"])
+    arms = trials.loc[trials["level"].isin(["base", "control"]), "tps"]
+    assert (row["against"], row["base"]) == ("base", pytest.approx(arms.mean())), "both arms of the baseline"
+    assert by_level(effects)["base"]["control"] == table.loc["base", "mean"]
     assert (
         effects.attrs.items()
         >= {"kind": "effects", "metric": "tps", "margin": 0.05, "alpha": 0.05, "blocks": 5}.items()

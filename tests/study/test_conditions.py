@@ -132,4 +132,4 @@ def test_what_could_not_show_is_said_of_its_comparison(folder):
     # the autovacuum of what "tuned" is compared with slept
     assert list(limits.attrs["unmet"]) == ["tuned"]
     assert limits.attrs["unmet"]["tuned"].startswith("awake (")
-    assert limits.loc[limits["code"] == "condition", "level"].to_list() == ["defaults”, “control"]
+    assert limits.loc[limits["code"] == "condition", "level"].to_list() == ["defaults, control"]

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 from clusters import eventually, remains
 from hosts import ending
-from needs import ordinary_user
 
 from benchlib.errors import InputError, Interrupted, PreflightError, ServerError, StudyError
 from benchlib.plan.level import Level
@@ -172,8 +171,8 @@ def test_what_is_no_server_of_ours_or_has_replicas_or_places_is_left_out(plan_of
     assert left_out(plan, KILLED)["load"] == "its server is that of “defaults”"
 
 
-@ordinary_user
-def test_a_power_cut_is_refused_to_others_than_root():
+def test_a_power_cut_is_refused_to_others_than_root(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(PreflightError, match="only root"):
         crashes.check(POWER_CUT)
 
