@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw in the suite's look without changing matplotlib's settings for anything else."""
+    """Draw in the suite's look, the same each time, without changing the settings of matplotlib and numpy for anything else."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:

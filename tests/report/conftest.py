@@ -28,10 +28,6 @@ levels: dict = {"defaults": {}, "tuned": {}}  # by name
 clients: int = 4  # sessions
 run: bool = True  # else it is shown
 """
-SHOWN = """from benchlib.notebook import compare, open_study
-study = open_study()
-effects = compare(study.run(), **study.comparison)
-display(effects, study.limits(effects), study.setup)"""
 Trials = Callable[..., pd.DataFrame]
 
 
@@ -56,12 +52,10 @@ def page_of(trials_of: Trials, study_of: Callable[..., Any]) -> Callable[..., Pa
     """Makes the page of such trials; ``about`` are other fields of it."""
 
     def make(answers: dict[str, str] | None = None, noise: float = 0.005, about: Any = None, **percent: float) -> PageData:  # fmt: skip
-        effects = compare(
-            trials_of(noise, **percent), baseline="defaults", controls=["control"], answers=answers or {}
-        )
-        return page_data(study_of(name="mine"), as_data(effects), None, None, name="mine").model_copy(
-            update=about or {}
-        )
+        arms = {"baseline": "defaults", "controls": ["control"]}
+        effects = compare(trials_of(noise, **percent), **arms, answers=answers or {})
+        page = page_data(study_of(name="mine"), as_data(effects), None, None, name="mine")
+        return page.model_copy(update=about or {})
 
     return make
 
@@ -91,29 +85,16 @@ def kept(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[...,
 
     def make(
         name: str = "mine", percent: float = 0.0, *, blocks: int = 4, day: int = 1, noise: float = 0.003, failing: Any = None,
-        instruments: bool = False, about: dict[str, Any] | None = None, level: str = "tuned", **changes: Any,
+        about: dict[str, Any] | None = None, level: str = "tuned", **changes: Any,
     ) -> StudyFolder:  # fmt: skip
         folder = folder_of(blocks, name=name, **changes)
-        told = {
-            "created": f"2026-01-{day:02d}T00:00:00+00:00",
-            "host": {"processors": 2, "memory_mib": 4096},
-        }
-        parameters = {
-            "factor": "template",
-            "question": "Is it faster?",
-            "study": name,
-            "clients": 4,
-            "workload": "tpcb-like",
-        }
+        host = {"processors": 2, "memory_mib": 4096}
+        told = {"created": f"2026-01-{day:02d}T00:00:00+00:00", "host": host}
+        parameters = {"factor": "template", "question": "Is it faster?", "study": name, "clients": 4, "workload": "tpcb-like"}  # fmt: skip
         fields = {"notebook": "template", "provenance": told, "parameters": parameters, **(about or {})}
         folder.write(folder.read().model_copy(update=fields))
-        bench = FakeBench(
-            folder.read().plan,
-            tmp_path,
-            speeds(day, noise, **{level: percent}),
-            failing=failing,
-            instruments=instruments,
-        )
+        speed = speeds(day, noise, **{level: percent})
+        bench = FakeBench(folder.read().plan, tmp_path, speed, failing=failing)
         run_study(folder, bench.open)
         return folder
 

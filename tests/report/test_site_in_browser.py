@@ -180,14 +180,3 @@ def test_a_figure_can_be_taken_along_as_a_drawing_a_picture_and_numbers(pages, t
             tab.locator(f"figure [data-get={kind}]").click()
         download.value.save_as(tmp_path / kind)
         assert (tmp_path / kind).read_bytes().startswith(begins)
-
-
-def test_without_javascript_all_is_there(pages, browser):
-    context = browser.new_context(offline=True, java_script_enabled=False)
-    tab = context.new_page()
-    for path in pages.values():
-        show(tab, path)
-        assert tab.locator("main h1").is_visible()
-    show(tab, pages["comparisons"])
-    assert tab.locator("#comparisons tbody tr:visible").count() == 3
-    context.close()
