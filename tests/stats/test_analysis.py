@@ -115,6 +115,16 @@ def test_levels_that_share_no_block_with_the_baseline(make_trials):
     assert rows(analysis).verdict["y"] == "inconclusive"
 
 
+@pytest.mark.parametrize(("usable", "named"), [(0, {"x"}), (2, {"x"}), (3, set())])
+def test_a_level_of_too_few_usable_trials_keeps_its_row_and_is_named(make_trials, usable, named):
+    trials = make_trials(["base", "x", "y"], effects={"y": 0.4})
+    trials.loc[(trials.level == "x") & (trials.block > usable), "tps"] = np.nan
+    analysis = benchlib.analyze(trials, baseline="base")
+    assert rows(analysis).n.tolist() == [5, usable, 5]
+    assert rows(analysis).verdict[["x", "y"]].tolist() == ["inconclusive", "faster"]
+    assert {w.level for w in analysis.warnings if w.code == "few_trials"} == named
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     st.integers(1, 6),

@@ -1,6 +1,7 @@
 """Reasons for doubt: those that trials show, and those that what they left behind shows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.signal import lfilter
 
@@ -47,6 +48,17 @@ def test_a_drifting_host_is_noted_and_a_drifting_effect_is_grave(make_trials):
     spoilt = benchlib.analyze(trials, baseline="base")
     assert [w.code for w in spoilt.warnings if w.grave] == ["effect_drift"]
     assert spoilt.table.verdict[1] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("levels", "codes"), [(["base", "x"], ["effect_drift"]), (["base", "x", "y", "z"], [])]
+)
+def test_a_trend_of_p_0_0004_is_no_drift_among_three_comparisons(levels, codes):
+    block, wave = np.arange(8), 0.005 * (-1.0) ** np.arange(16)
+    logs = pd.DataFrame({"base": 0.0, "x": 0.0065 * block + wave[:8], "y": wave[block // 2], "z": wave[1:9]})
+    trials = np.exp(logs[levels]).rename_axis("block").rename_axis(columns="level").stack()
+    analysis = benchlib.analyze(trials.reset_index(name="tps"), baseline="base")
+    assert [w.code for w in analysis.warnings if w.grave] == codes
 
 
 def readings(rng, *, n=5, burst=0.0):

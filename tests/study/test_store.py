@@ -122,11 +122,14 @@ def test_a_trial_that_is_cut_off_leaves_nothing(
     assert folder.kept() == {}
     assert contents(folder.path).keys() <= {"study.json", CHECKSUMS}
     (pending := folder.path / "trials" / f".pending-{trial.id}").mkdir()
-    (pending / "plans.json").write_text("{}")  # as a kill leaves it
+    (pending / "plans.json").write_text("{}")  # as a kill leaves it, and in the list half a line
+    with (folder.path / CHECKSUMS).open("ab") as listed:
+        listed.write(b"0123456789abcdef" * 3)
     again = StudyFolder(folder.name)
     again.keep(measurement(trial, "lost again"), raw)
     assert [*again.kept()] == [path.name for path in pending.parent.iterdir()] == [trial.id]
-    assert contents(pending.parent / trial.id).keys() == {*contents(raw), MEASUREMENT}
+    assert contents(pending.parent / trial.id).keys() == (kept := {*contents(raw), MEASUREMENT})
+    assert again.checksums().keys() == {f"trials/{trial.id}/{name}" for name in kept}
     assert {len(either) for either in again.checksums().values()} == {1}
 
 
