@@ -134,7 +134,9 @@ def test_make_says_which_folder_will_not_do(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
     shutil.copy(ROOT / "Makefile", folder)
-    done = subprocess.run(["make", "--no-print-directory", "help"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert 'has a "$" or ":" in it' in done.stderr
     assert [path.name for path in folder.iterdir()] == ["Makefile"]
