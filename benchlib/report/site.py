@@ -83,11 +83,11 @@ def judged(name: str, metric: str = "") -> PageData:
     return page_data(study.study, *frames, name=name, missing=study.missing)
 
 
-def saved_page(name: str, fingerprint: str) -> PageData | None:
-    """Return the data beside the pages, if it was made from the same study and the same code."""
+def saved_page(name: str, fingerprint: str = "") -> PageData | None:
+    """Return the data beside the pages, if it was made from the same study and code; without a fingerprint any."""
     with contextlib.suppress(OSError, ValidationError):
         data = PageData.model_validate_json(files.read_plain(reports_root() / f"{name}.json"))
-        return data if (data.name, data.fingerprint) == (name, fingerprint) else None
+        return data if (data.name, data.fingerprint) == (name, fingerprint or data.fingerprint) else None
     return None
 
 
@@ -124,7 +124,7 @@ def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) ->
 def pages_and_others(
     names: Sequence[str] = (), most_judged: float = float("inf")
 ) -> tuple[list[PageData], dict[str, str]]:
-    """Return the data of studies, and why others have none, by name. No more than ``most_judged`` are judged now.
+    """Return the data of studies, and why others have none, by name. At most ``most_judged`` are judged now.
 
     Raises:
         InputError: there is no study of a name that is given.
@@ -136,6 +136,8 @@ def pages_and_others(
     for folder in [StudyFolder(name) for name in names] or walk():
         if data := saved_page(folder.name, study_fingerprint(folder, code)):
             pages.append(data)
+        elif most_judged < float("inf") and (data := saved_page(folder.name)):
+            pages.append(data)  # as its page shows it, until 'benchlib report' makes both again
         else:
             changed.append(folder.name)
     most = min(len(changed), max(most_judged, 0))
