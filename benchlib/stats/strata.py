@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -10,8 +9,7 @@ import pandas as pd
 from benchlib.errors import InputError
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.limits import Concern
-from benchlib.stats.multiple import benjamini_hochberg
-from benchlib.stats.verdicts import analyze, leads
+from benchlib.stats.verdicts import analyze
 
 
 def analyze_strata(
@@ -52,35 +50,6 @@ def analyze_strata(
     if not analyses:
         raise InputError("nothing can be compared yet: no level has trials together with its reference")
     return _joined(analyses) if len(analyses) > 1 else analyses[0]
-
-
-def exploratory(
-    figures: pd.DataFrame,
-    strata: Mapping[str, str],
-    *,
-    baseline: str,
-    controls: Sequence[str] = (),
-    against: Mapping[str, str] = MappingProxyType({}),
-) -> pd.DataFrame:
-    """Return all levels by all metrics with Benjamini-Hochberg p, for exploration only.
-
-    ``figures``: ``block, level``, optionally ``period`` and ``host``, and metrics. Metrics with zeros are
-    skipped; levels need complete values. Columns ``metric, level, percent_change, p_value, p_bh, noteworthy``.
-    """
-    frames = []
-    for metric in figures.columns.difference(["block", "level", "period", "host"], sort=False):
-        rows = figures[figures.groupby("level")[metric].transform("count") > 0]
-        measured = set(rows["level"])
-        if not rows[metric].gt(0).all() or baseline not in measured or measured <= {baseline, *controls}:
-            continue
-        for inside, comparisons in _parts(measured, measured, strata, baseline, controls, against):
-            if comparisons:
-                part = leads(rows[rows["level"].isin(inside)], metric=metric, **comparisons)
-                frames.append(part.assign(metric=metric))
-    columns = ["metric", "level", "percent_change", "p_value"]
-    frame = pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-    frame["p_bh"] = benjamini_hochberg(frame["p_value"].to_list())
-    return frame.assign(noteworthy=frame["p_bh"] <= 0.05)
 
 
 def _parts(

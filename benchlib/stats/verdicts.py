@@ -16,7 +16,7 @@ from benchlib.plan.metrics import foreign_metric
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
-from benchlib.stats.compare import SAME, by_itself, compare
+from benchlib.stats.compare import SAME, compare
 from benchlib.stats.limits import BY_HOST, LEAST_BLOCKS, Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
@@ -159,21 +159,6 @@ def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", l
     if _negligible(fit, periods, fit_blocks(means, hosts_of_means).df):
         return logs, hosts, []
     return means, hosts_of_means, []
-
-
-def leads(
-    trials: pd.DataFrame, *, baseline: str, controls: Sequence[str], metric: str, against: Mapping[str, str]
-) -> pd.DataFrame:
-    """Return ``level, percent_change, p_value`` of the comparisons of :func:`analyze`, without verdicts."""
-    data = read_trials(trials, baseline, controls, metric)
-    pairs, weights = _contrasts(data.values.columns.tolist(), (baseline, *controls), against)
-    units, hosts, _ = by_period(data, data.fit())
-    fit, _ = _by_host(units, hosts, pairs, weights, alpha=0.0)
-    rows, *_ = by_itself(fit, weights[len(controls) :])
-    compared = list(pairs)[len(controls) :]
-    return pd.DataFrame(
-        {"level": compared, "percent_change": percent(rows["estimate"]), "p_value": rows["p"]}
-    )
 
 
 def _by_host(

@@ -1,7 +1,6 @@
 """What is shown beside verdicts: leads, and how many blocks it takes."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import nct, t
 
@@ -11,7 +10,6 @@ from benchlib.stats.descriptive import geometric_mean
 from benchlib.stats.dunnett import complete_loadings
 from benchlib.stats.multiple import benjamini_hochberg, holm
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
-from benchlib.stats.strata import exploratory
 
 LEVELS = ["base", "control", "x"]
 
@@ -38,21 +36,6 @@ def test_p_values_are_adjusted_and_gaps_stay():
     assert holm([0.01, np.nan, 0.04]) == pytest.approx([0.02, np.nan, 0.04], nan_ok=True)
     adjusted = benjamini_hochberg([0.01, np.nan, 0.04, 0.03, 0.005])
     assert adjusted == pytest.approx([0.02, np.nan, 0.04, 0.04, 0.02], nan_ok=True)
-
-
-def test_leads_are_every_level_by_every_metric_that_can_be_compared(make_trials):
-    trials = make_trials(["base", "x", "y"], effects={"x": 0.4})
-    noise = np.random.default_rng(1).lognormal(5, 0.1, len(trials))
-    trials = trials.assign(latency_p95_ms=1000 / trials["tps"], wal_bytes_per_transaction=noise)
-    metrics = ["tps", "latency_p95_ms", "wal_bytes_per_transaction"]
-    more = trials.assign(absent=np.nan, now_and_then=np.arange(len(trials)) % 2)
-    frame = exploratory(more, dict.fromkeys(["base", "x", "y"], "one"), baseline="base")
-    assert set(frame.loc[frame["noteworthy"], "level"]) == {"x"}
-    columns = ["level", "percent_change", "p_value"]
-    tables = [benchlib.analyze(trials, baseline="base", metric=m).table.iloc[1:] for m in metrics]
-    pd.testing.assert_frame_equal(
-        frame[columns], pd.concat(tables, ignore_index=True)[columns], check_dtype=False
-    )
 
 
 def test_a_detectable_effect_is_where_power_is_reached():
