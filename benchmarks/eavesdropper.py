@@ -55,11 +55,7 @@ class Eavesdropper:
             if path.is_file() and "tls" not in path.parts:
                 with contextlib.suppress(FileNotFoundError):  # of a run that is being tidied up
                     files.append(path.read_bytes())
-        places = {
-            "a packet": self._packets,
-            "a command line": self._lines,
-            "a file": files,
-        }
+        places = {"a packet": self._packets, "a command line": self._lines, "a file": files}
         seen = [
             f"a password was in {place}"
             for place, texts in places.items()

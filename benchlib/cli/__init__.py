@@ -272,7 +272,7 @@ def analyze(
     """
     from benchlib.plan.metrics import METRICS, foreign_metric
     from benchlib.stats import Concern
-    from benchlib.stats.effects import effects_of, judge
+    from benchlib.stats.effects import SHOWN, effects_of, judge
     from benchlib.stats.trials_file import read_trials_file
 
     said = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}
@@ -293,20 +293,8 @@ def analyze(
     if as_json:
         echo_json(analysis.to_dict())
     else:
-        columns = [
-            "level",
-            "against",
-            "n",
-            "base",
-            "mean",
-            "percent_change",
-            "ci_low",
-            "ci_high",
-            "p_adjusted",
-            "verdict",
-        ]
         shown = effects[effects["answer"].ne("")] if wanted else effects
-        echo(shown[columns].to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
+        echo(shown[SHOWN].to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
         for warning in analysis.warnings:
             echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
     if check:

@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from benchlib.report.style import DARK, LIGHT
+from benchlib.stats.effects import SHOWN
 from benchlib.study.frames import as_data
 
 DATA = "application/vnd.benchlib+json"
@@ -26,21 +27,7 @@ _KINDS = {
     "setup": {"what", "value"},
 }
 """The frames whose rows a page needs, and the columns without which a frame is only a part of one."""
-_READ = {
-    "effects": [
-        "level",
-        "against",
-        "n",
-        "base",
-        "mean",
-        "percent_change",
-        "ci_low",
-        "ci_high",
-        "p_adjusted",
-        "verdict",
-    ],
-    "limits": ["code", "text", "grave"],
-}
+_READ = {"effects": SHOWN, "limits": ["code", "text", "grave"]}
 """The columns that a table shows of these frames; their data have all."""
 _MOST_ALT = 600
 _MOST_ROWS = 60

@@ -13,57 +13,20 @@ import mistune
 import nh3
 from markupsafe import Markup
 
-from benchlib.plan.metrics import percent_words
 from benchlib.plan.words import printable
 from benchlib.report.bars import Axis, has_bar, shown_first
 from benchlib.report.display import ABOUT, DATA
 from benchlib.report.model import PageData
 from benchlib.report.notebooks import Node, tags
-from benchlib.report.style import DARK, LIGHT, mark_of
+from benchlib.report.style import mark_of
 
 SITE = "PostgreSQL benchmarks"
 _TEMPLATES = Path(__file__).parent / "template"
-_ELEMENTS = {
-    *(
-        "a",
-        "abbr",
-        "b",
-        "br",
-        "caption",
-        "code",
-        "col",
-        "colgroup",
-        "dd",
-        "del",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "h2",
-        "h3",
-    ),
-    *(
-        "h4",
-        "hr",
-        "i",
-        "li",
-        "ol",
-        "p",
-        "pre",
-        "small",
-        "span",
-        "strong",
-        "sub",
-        "summary",
-        "sup",
-        "table",
-        "tbody",
-        "td",
-        "tfoot",
-    ),
-    *("th", "thead", "tr", "ul", "wbr"),
-}
+_NAMES = (
+    "a abbr b br caption code col colgroup dd del details div dl dt em h2 h3 h4 hr i li ol p pre small span strong sub "
+    "summary sup table tbody td tfoot th thead tr ul wbr"
+)
+_ELEMENTS = {*_NAMES.split()}
 _ATTRIBUTES = {"a": {"href"}, "th": {"scope", "colspan", "rowspan"}, "td": {"colspan", "rowspan"}}
 _HIDDEN = {"injected-parameters", "remove_input"}
 _REPRS = re.compile(r"<?(Axes|Figure|AxesSubplot|Text|matplotlib\.)[^\n]*>?|\[?<matplotlib[^\n]*")
@@ -147,17 +110,15 @@ _ENVIRONMENT = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
 )  # fmt: skip
 _ENVIRONMENT.globals.update(
-    light=LIGHT, dark=DARK, mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar, shown_first=shown_first,
-    script=_script("page.js"), percent_words=percent_words,
+    mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar, shown_first=shown_first,
+    script=_script("page.js"),
 )  # fmt: skip
 _ENVIRONMENT.filters["quantity"] = lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
 
 def render(template: str, **values: Any) -> str:
     """Return one of the templates as a whole page."""
-    return printable(
-        _ENVIRONMENT.get_template(template).render(**{"address": "", "base": "", "card": "", **values})
-    )
+    return printable(_ENVIRONMENT.get_template(template).render(**{"address": "", "base": "", **values}))
 
 
 def render_page(

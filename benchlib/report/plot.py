@@ -9,7 +9,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -158,10 +157,7 @@ def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes |
     ax.xaxis.set_major_formatter(_COUNTS)
     _legend(ax)
     return _done(
-        ax,
-        f"{_sentence(x)} by {_label(y)}",
-        "Each point is one value.",
-        rows[[*filter(None, (y, hue, x))]],
+        ax, f"{_sentence(x)} by {_label(y)}", "Each point is one value.", rows[[*filter(None, (y, hue, x))]]
     )
 
 
@@ -542,20 +538,10 @@ def _sentence(column: str) -> str:
 
 def _legend(ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
-    if handles or ax.get_legend():
-        sns.move_legend(
-            ax, "upper left", bbox_to_anchor=(1.01, 1), frameon=False, title=None
-        ) if ax.get_legend() else ax.legend(
-            handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False
-        )
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, for a README or a slide."""
-    with matplotlib.rc_context({"savefig.dpi": 150}):
-        figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Software": None})
+    if handles:
+        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
 
 
 __all__: list[Any] = [
-    "beside", "correlation", "curve", "dots", "effects", "heat", "lag", "latency", "panels", "save", "timeline", "trials", "waits", "waterfall",
+    "beside", "correlation", "curve", "dots", "effects", "heat", "lag", "latency", "panels", "timeline", "trials", "waits", "waterfall",
 ]  # fmt: skip

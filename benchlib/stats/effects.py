@@ -18,6 +18,10 @@ from benchlib.stats.verdicts import analyze
 
 EFFECTS = "effects"
 """The value of ``attrs["kind"]`` for frames of effects."""
+SHOWN = [
+    "level", "against", "n", "base", "mean", "percent_change", "ci_low", "ci_high", "p_adjusted", "verdict",
+]  # fmt: skip
+"""The columns of a frame of effects that a table shows."""
 _COMPARED = [
     "percent_change",
     "ci_low",

@@ -29,7 +29,8 @@ class Sentence(NamedTuple):
 class Concern:
     """A limit of a study or of a comparison.
 
-    ``code`` is a key of :data:`SENTENCES`; ``level`` None means the study. A grave concern makes the verdict of
+    ``code`` is a key of :data:`SENTENCES`; ``level`` None means the study. ``others`` counts further levels with the
+    same limit and values of their own. A grave concern makes the verdict of
     ``level`` invalid, or all verdicts if ``level`` is None, the baseline or a control.
     """
 
@@ -37,6 +38,7 @@ class Concern:
     value: str = ""
     grave: bool = False
     level: str | None = None
+    others: int = 0
 
     @property
     def text(self) -> str:
@@ -44,7 +46,9 @@ class Concern:
         text = SENTENCES[self.code].text.format(
             level=f"“{self.level}”" if self.level else "the study", value=self.value
         )
-        return text[:1].upper() + text[1:].replace("“…”", "…").replace("….", "…")
+        text = text[:1].upper() + text[1:].replace("“…”", "…").replace("….", "…")
+        more = f" {self.others} more level{'s have' if self.others > 1 else ' has'} this limit too."
+        return text + more * (self.others > 0)
 
     @property
     def order(self) -> tuple[bool, int]:

@@ -200,10 +200,7 @@ def _by_host(
     ):
         fit, claim = whole, "hosts such as these"
     else:
-        fit, claim = (
-            fit_blocks(_means(logs, whole, hosts)),
-            "hosts such as these (each is one observation)",
-        )
+        fit, claim = (fit_blocks(_means(logs, whole, hosts)), "hosts such as these (each is one observation)")
     if count == 2 and not fixed:
         claim += "; two hosts can hardly speak for others"
     message = f"{count} hosts ran the blocks: the verdicts are about {claim}; {tested}"

@@ -13,10 +13,9 @@ from benchlib.plan.model import CLIENTS, Study
 from benchlib.plan.planning import answer_words
 from benchlib.plan.settings import quantity, shown
 from benchlib.plan.words import scrubbed, size_words
-from benchlib.stats.limits import Concern
 from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
-from benchlib.study.instruments import DISKS_CAP
+from benchlib.study.limits import disk_limits, limits
 from benchlib.study.loop import Tell, missing
 from benchlib.study.plans import explained
 from benchlib.study.published import published_for
@@ -26,12 +25,7 @@ from benchlib.study.results import good_ones
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
 
-MOST_LIMITS = 7
-_CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
-_NAMED = 2
-"""Maximum number of levels named in a sentence."""
-
-
+_FEW_WORKLOADS = 2
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?")
 
@@ -391,98 +385,9 @@ class OpenStudy:
         ]
         return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
 
-    # --- limits of the answers ------------------------------------------------------
-
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
-        """Return at most seven limits, the worst first: ``code, level, value, text, grave``.
-
-        ``effects`` comes from :func:`benchlib.compare`. ``attrs["by_level"]`` has the worst limit of each
-        answer.
-        """
-        answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
-        concerned = {*answers["level"], *answers["against"], *self.controls}
-        if self.study.declared.screen:  # the answers are changes, and each level is a part of every answer
-            concerned |= {*self.study.plan.factor.levels}
-        concerns = [c for c in self._concerns(effects, answers) if c.level is None or c.level in concerned]
-        concerns.sort(key=lambda concern: concern.order)
-        by_level = {}
-        for row in answers.to_dict("records"):
-            sides = (row["level"], row["against"])
-            worst = next((c for c in concerns if c.level in sides or (c.grave and c.level is None)), None)
-            by_level[row["level"]] = worst.text if worst else ""
-        records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
-        frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
-        frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # several levels
-        frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": self._unmet(answers)}
-        return frame
-
-    def _unmet(self, answers: pd.DataFrame) -> dict[str, str]:
-        """Return the unmet conditions of each comparison and of its reference, if that is not compared."""
-        unmet, compared = (
-            [c for c in self._experiment.concerns if c.code == "condition"],
-            {*self.study.plan.factor.pairs()},
-        )
-        pairs = zip(answers["level"], answers["against"], strict=True)
-        named = {level: {level} if other in compared else {level, other} for level, other in pairs}
-        texts = {level: "; ".join(c.value for c in unmet if c.level in ends) for level, ends in named.items()}
-        return {level: text for level, text in texts.items() if text}
-
-    def _concerns(self, effects: pd.DataFrame, answers: pd.DataFrame) -> list[Concern]:
-        warnings = [
-            Concern(w["code"], w["value"], w["grave"], w["level"]) for w in effects.attrs.get("warnings", ())
-        ]
-        concerns = [c for c in warnings if c.code != "doubt"] + self._experiment.concerns
-        plan = self.study.plan
-        for row in answers.to_dict("records"):
-            if cost := self._cost(row["level"], row["against"]):
-                concerns.append(Concern("durability", "; ".join(cost), level=row["level"]))
-            if row["verdict"] == "inconclusive" and np.isfinite(row["mde_percent"]):
-                size = f"{row['mde_percent']:{'.2g' if row['mde_percent'] < 100 else ',.0f'}} %"
-                concerns.append(Concern("detectable", size, level=row["level"]))
-        if caveat := self.study.declared.stated_caveat:
-            concerns.append(Concern("caveat", caveat))
-        strays = effects[
-            effects["level"].isin(self.controls) & effects["percent_change"].abs().gt(100 * self.margin)
-        ]
-        concerns += [
-            Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
-            for row in strays.to_dict("records")
-        ]
-        for row in self._experiment.bottlenecks.to_dict("records"):
-            if row["bottleneck"].startswith(DISKS_CAP):
-                concerns.append(Concern("disk_cap", self.disk_limits(row["level"]), level=row["level"]))
-        names = {*answers["level"], *answers["against"]} & {*plan.factor.levels} or {*plan.factor.levels}
-        levels = [plan.level(name) for name in names]
-        parts = [level.part("storage") for level in levels]
-        places = [part["data"] for part in parts if isinstance(part.get("data"), dict)]
-        replicated = [part for level in levels if (part := level.part("replication")).get("replicas")]
-        flags = {
-            "external_server": any(level.target for level in levels),
-            "replica_shares": any(not part.get("on") for part in replicated),
-            "shared_machine": not any(level.target or plan.base.load.generators for level in levels)
-            and not all(plan.level_load(name).generators for name in plan.factor.levels),
-            "loop_device": any(place.get("file_system") not in (None, "tmpfs") for place in places),
-        }
-        return concerns + [Concern(code) for code, holds in flags.items() if holds]
-
-    def _cost(self, level: str, against: str) -> tuple[str, ...]:
-        """Return what a crash may cost at a level, or with a screened change, but not otherwise."""
-        costs = self.study.crash_costs
-        if level in self.study.plan.factor.levels:
-            return () if (cost := costs.get(level, ())) == costs.get(against, ()) else cost
-        signs = self.signs.get(level, pd.Series(dtype=int))
-        high, low = ([{*costs.get(str(name), ())} for name in signs.index[signs == sign]] for sign in (1, -1))
-        return tuple(sorted(set[str].intersection(*high).difference(*low))) if high else ()
-
-    def disk_limits(self, level: str) -> str:
-        """Return the study's limits on a level's disk, such as ``1,500 requests/s, 100 MB/s``."""
-        storage = self.study.plan.level(level).part("storage")
-        limits = [
-            f"{storage[cap]:,} requests/s" if cap.endswith("iops") else f"{size_words(storage[cap])}/s"
-            for cap in _CAPS
-            if storage.get(cap)
-        ]
-        return ", ".join(dict.fromkeys(limits))
+        """Return the limits of the answers among ``effects``; see :func:`benchlib.study.limits.limits`."""
+        return limits(self._experiment, self.signs, effects)
 
     # --- setup and provenance --------------------------------------------------------
 
@@ -494,7 +399,7 @@ class OpenStudy:
         hosts = [*(provenance.get("hosts") or {"": provenance.get("host", {})}).values()]
         external = all(plan.level(name).target for name in plan.factor.levels)
         works = list(dict.fromkeys(plan.level_workload(name).label for name in plan.factor.levels))
-        load = ", ".join(works) if len(works) <= _NAMED else f"{len(works)} workloads"
+        load = ", ".join(works) if len(works) <= _FEW_WORKLOADS else f"{len(works)} workloads"
         sizes = good.groupby("level")["data_bytes"].median().dropna().astype(float)
         durations = sorted({plan.level_load(name).duration_s for name in plan.factor.levels})
         planned = len(trials) if self._experiment.settled() else len(self.study.trials)
@@ -506,7 +411,9 @@ class OpenStudy:
             "trials": f"{len(good)} of {planned}, {_span(durations)} s each, {good['block'].nunique()} blocks",
             "machine": "; ".join(dict.fromkeys(map(_machine, hosts))) + " (load tool)" * external,
             "disk": "" if external else "; ".join(dict.fromkeys(filter(None, map(_file_system, hosts)))),
-            "disk limits": "; ".join(dict.fromkeys(filter(None, map(self.disk_limits, plan.factor.levels)))),
+            "disk limits": "; ".join(
+                dict.fromkeys(filter(None, (disk_limits(plan.level(name)) for name in plan.factor.levels)))
+            ),
             "data": " to ".join(dict.fromkeys(size_words(int(size)) for size in (sizes.min(), sizes.max())))
             if len(sizes)
             else "",
@@ -534,27 +441,6 @@ class OpenStudy:
         good = good_ones(self._experiment.by_level())
         kept = ((level, block, kind.read(self._experiment.folder, name)) for level, block, name in good)
         return [(level, block, record) for level, block, record in kept if record is not None]
-
-
-def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Merge limits with one code; the sentence names the first two levels.
-
-    Durability and conditions are merged only if equal.
-    """
-    groups = dict[tuple[str, str], list[Concern]]()
-    for concern in dict.fromkeys(concerns):
-        value = concern.value if concern.code in ("durability", "condition") else ""
-        groups.setdefault((concern.code, value), []).append(concern)
-    joined = list[Concern]()
-    for of_code in groups.values():
-        first, levels = of_code[0], [c.level for c in of_code if c.level]
-        if len(levels) < len(of_code) or len(set(levels)) < 2:
-            joined += of_code[:1]
-            continue
-        levels = list(dict.fromkeys(levels))
-        name = "”, “".join([*levels[:_NAMED], *["…"] * (len(levels) > _NAMED)])
-        joined.append(Concern(first.code, first.value, any(c.grave for c in of_code), name))
-    return joined
 
 
 def _span(values: list[Any]) -> str:

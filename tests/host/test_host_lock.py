@@ -86,8 +86,7 @@ def test_waiting_has_an_end_and_who_is_younger_than_the_note_did_not_write_it(
 
 
 @pytest.mark.parametrize(
-    "make",
-    [Path.symlink_to, Path.hardlink_to, lambda lock, _: lock.mkdir(), lambda lock, _: os.mkfifo(lock)],
+    "make", [Path.symlink_to, Path.hardlink_to, lambda lock, _: lock.mkdir(), lambda lock, _: os.mkfifo(lock)]
 )
 def test_only_a_plain_file_is_written_to(
     make: Callable[[Path, Path], None], lock: Path, tmp_path: Path

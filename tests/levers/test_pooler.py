@@ -51,12 +51,7 @@ def test_a_level_without_pgbouncer_is_left_out_with_what_to_install(installed: I
     [
         ("1.18.0", "transaction", {"protocol": "extended"}, None),
         ("1.18.0", "session", {"protocol": "prepared"}, None),
-        (
-            "1.18.0",
-            "transaction",
-            {"protocol": "prepared"},
-            r"1\.18 has no prepared statements .* 1\.21 has",
-        ),
+        ("1.18.0", "transaction", {"protocol": "prepared"}, r"1\.18 has no prepared statements .* 1\.21 has"),
         ("1.21.0", "transaction", {"protocol": "prepared"}, None),
         ("1.21.0", "transaction", {"generators": ["gen1"]}, "accepts local connections only"),
     ],

@@ -82,13 +82,7 @@ HOSTILE_CELLS = [
     prose(MARKDOWN),
     prose(f"## {EVIL}"),
     code(EVIL, printed(EVIL), displayed(html=EVIL), displayed(text=EVIL)),
-    code(
-        "x",
-        displayed(
-            svg=f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>",
-            metadata=ABOUT_FIGURE,
-        ),
-    ),
+    code("x", displayed(svg=f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>", metadata=ABOUT_FIGURE)),
     code("x", displayed(png=f'" onerror=zapped(8) "{EVIL}')),
 ]
 ABOUT_EVIL = {

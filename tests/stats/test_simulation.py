@@ -5,14 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from simulation import (
-    Situation,
-    judge_by_period,
-    power_by_blocks,
-    simulate,
-    simulate_logs,
-    simulate_looks,
-)
+from simulation import Situation, judge_by_period, power_by_blocks, simulate, simulate_logs, simulate_looks
 
 import benchlib
 from benchlib.stats.sequential import EXTENSION, SequentialPlan, decide, judge, plan_looks

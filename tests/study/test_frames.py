@@ -149,3 +149,19 @@ def test_a_frame_as_data_is_plain_json_with_null_for_what_is_missing():
     frame.attrs = {"kind": "effects", "margin": 0.03}
     rows = [{"x": 1.5, "word": "a"}, {"x": None, "word": None}]
     assert as_data(frame) == {"kind": "effects", "rows": rows, "attrs": {"margin": 0.03}}
+
+
+@pytest.mark.parametrize("name", ["storage-recorded", "durability-recorded"])
+def test_a_limit_names_only_levels_that_have_its_value(name, recorded):
+    experiment = recorded(name)
+    study = OpenStudy(experiment)
+    effects = compare(study.trials, **study.comparison)
+    values = {(c.code, c.level): c.value for c in experiment.concerns if c.level}
+    named = [
+        row for row in study.limits(effects).to_dict("records") if row["code"] in {code for code, _ in values}
+    ]
+    assert named
+    for row in named:
+        levels = [level for level in experiment.plan.factor.levels if f"“{level}”" in row["text"]]
+        assert levels
+        assert {values.get((row["code"], level)) for level in levels} == {row["value"]}
