@@ -329,7 +329,7 @@ class OpenStudy:
         rows = list[tuple[str, str, str, str, float, float]]()
         for trial_id, kept in self._experiment.kept.items():
             level, server = kept.trial.level, kept.ran_on or "this machine"
-            rows.append((level, server, "server", server, 0.0, np.nan))
+            rows.append((level, server, "server", server, np.nan, np.nan))
             rows += [
                 (level, server, "load", one.host, 1000 * one.round_trip_s, np.nan) for one in kept.generators
             ]
