@@ -198,7 +198,7 @@ def test_both_versions_side_by_side(kernel: Kernel) -> None:
     assert group.folders == (memory / "benchlib-x", kernel.root / "benchlib-x")
     assert (memory / "benchlib-x/memory.limit_in_bytes").read_text() == "1073741824"
     (remark,) = remarks(caps, ours=False)
-    assert "not for what the kernel writes back" in remark
+    assert "not to writeback by the kernel" in remark
     assert remarks(Caps(read_iops=100, memory="1GB"), ours=False) == []
 
 
