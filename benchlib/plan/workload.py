@@ -1,7 +1,7 @@
 """A workload: what a load tool runs, how the data are loaded, and an invariant."""
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -31,10 +31,11 @@ def at_scale(sql: str, scale: int) -> str:
 
 
 class Script(Model):
-    """A script of a workload: a pgbench built-in or SQL text, with its weight."""
+    """A script of a workload: a pgbench built-in or SQL text, with its weight and its statement as a title."""
 
     builtin: Literal["tpcb-like", "simple-update", "select-only"] | None = None
     sql: str | None = None
+    title: str = ""
     weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
 
     @model_validator(mode="after")
@@ -81,6 +82,33 @@ class Invariant(Model):
         return range(counted + lost * min(growths), counted + lost * max(growths) + 1)
 
 
+class Data(Model):
+    """A data set that exists: a dump's ``file``, a running ``service``, or a ``template`` database of a target.
+
+    ``tables`` of a service, all by default. ``sha256`` and ``mib`` are of the dump, set when a study is made.
+    """
+
+    file: str | None = None
+    service: str | None = None
+    tables: tuple[str, ...] = ()
+    template: str | None = None
+    sha256: str = ""
+    mib: NonNegativeInt = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        return {"file": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(map(bool, (self.file, self.service, self.template))) != 1:
+            raise ValueError("data have one source: 'file' (a dump), 'service' or 'template'")
+        if self.tables and not self.service:
+            raise ValueError("'tables' belong to a 'service'")
+        return self
+
+
 class Sysbench(Model):
     """A sysbench test, its number of tables and their rows per unit of scale."""
 
@@ -93,6 +121,7 @@ class Workload(Model):
     """A workload of one load tool.
 
     - ``scripts``: for pgbench, by weight. ``sysbench``: the test. ``pgbench-init`` measures the loading itself.
+    - ``data``: a real data set, restored once and copied; ``load_sql`` runs after it.
     - ``pgbench_tables``: load with ``pgbench -i`` and ``fillfactor``, before ``load_sql`` (``:scale`` is
       replaced; ``mib_per_scale`` of disk).
     - ``unanalyzed_sql``: runs last; statistics do not include it.
@@ -105,6 +134,7 @@ class Workload(Model):
     title: str
     prose: str = ""
     tool: Tool = "pgbench"
+    data: Data | None = None
     pgbench_tables: bool = True
     fillfactor: Annotated[int, Field(ge=10, le=100)] = 100
     load_sql: str = ""
@@ -118,6 +148,13 @@ class Workload(Model):
     explain_after: str = ""
     explain: tuple[Annotated[str, AfterValidator(_explainable)], ...] = ()
     invariant: Invariant = Invariant()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_tables(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("data"):
+            return {"pgbench_tables": False, **value}
+        return value
 
     @model_validator(mode="after")
     def _something_runs(self) -> Self:
@@ -136,7 +173,7 @@ class Workload(Model):
     def contents(self) -> tuple[object, ...]:
         """Return a key of the loaded data: workloads with equal keys share a template."""
         made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
-        return self.pgbench_tables and self.fillfactor, made, self.load_sql, self.unanalyzed_sql
+        return self.pgbench_tables and self.fillfactor, made, self.data, self.load_sql, self.unanalyzed_sql
 
     @property
     def writes_always(self) -> bool:
@@ -159,4 +196,8 @@ class Workload(Model):
 
     def data_mib(self, scale: int) -> int:
         """Return the approximate size of a cluster with its data, without WAL, in MiB."""
-        return _EMPTY_MIB + scale * (self.mib_per_scale + (_PGBENCH_MIB if self.pgbench_tables else 0))
+        return (
+            _EMPTY_MIB
+            + (self.data.mib if self.data else 0)
+            + scale * (self.mib_per_scale + (_PGBENCH_MIB if self.pgbench_tables else 0))
+        )

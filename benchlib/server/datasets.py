@@ -1,0 +1,335 @@
+"""Real data sets: dumps of a service, and their restoration.
+
+A dump is somebody's code. It is restored as SQL text by a role that is no superuser; psql refuses its own commands
+(``\\restrict``), and the server has no network meanwhile. Extensions are created by name before, as superuser.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+
+from benchlib.errors import InputError, LoadError, PreflightError, TrialError, os_errors_as
+from benchlib.host import files
+from benchlib.host.shell import Shell, which
+from benchlib.load.tool import FILL_LIMIT_S
+from benchlib.plan.words import size_words
+from benchlib.plan.workload import Data
+from benchlib.server.cluster import Cluster
+from benchlib.server.installations import Installation, fetched_root, installations
+from benchlib.server.remote import Remote
+from benchlib.server.rights import Target
+from benchlib.server.server import DATABASE, reason_of
+
+OWNER = "benchlib_owner"
+"""The role that restores dumps and runs the statements of levels."""
+_DUMP_RATE = 30 << 20
+_GROWTH = {"plain": 2, "archive": 6}
+"""Restored size per byte of a dump, for the check of the disk: indexes, and pg_dump's compression."""
+_RESTRICTED_MINORS = {13: 22, 14: 19, 15: 14, 16: 10, 17: 6}
+"""The first minor versions whose psql has ``\\restrict``; from 18 on all."""
+_EXTENSION = re.compile(
+    rb'CREATE EXTENSION (?:IF NOT EXISTS )?("[^"]+"|[\w-]+)(?: WITH SCHEMA ("[^"]+"|\w+))?;'
+)
+_DROPPED = re.compile(
+    rb"\\(?:un)?restrict |COMMENT ON EXTENSION |ALTER .* OWNER TO |(?:GRANT|REVOKE) .*;$|SET SESSION AUTHORIZATION "
+    rb"|SET (?:transaction_timeout|default_table_access_method|default_with_oids|idle_session_timeout) = "
+    rb"|(?:CREATE|ALTER|COMMENT ON) (?:PUBLICATION|SUBSCRIPTION) "
+)
+"""One-line statements of pg_dump that only a superuser or another version can run."""
+_SETTING = re.compile(rb"ALTER DATABASE \S+ SET (.*);")
+_COPY = re.compile(rb"COPY .* FROM stdin;\s*$", re.IGNORECASE)
+_END = b"PostgreSQL database dump complete"
+
+
+def pinned(data: Data, saved: Data | None, tell: Callable[[str], None]) -> Data:
+    """Return data with the hash and size of their dump; a service is dumped first, read-only in one snapshot.
+
+    ``saved``: the data of the same study, whose dump is used again.
+
+    Raises:
+        InputError: the dump cannot be read, or is not the saved study's.
+        PreflightError: the service cannot be dumped, or the disk is too small.
+
+    """
+    if data.template:
+        return data
+    if data.service:
+        if saved and saved.model_copy(update={"sha256": "", "mib": 0}) == data and _kept(saved).is_file():
+            return saved
+        return _dumped(data, tell)
+    path = Path(data.file or "")
+    kind = kind_of(path)
+    size = sum(one.stat().st_size for one in ([path] if path.is_file() else path.iterdir()))
+    tell(f"reading the dump {path.name}, {size_words(size)}")
+    found = data.changed(
+        sha256=_hash(path), mib=size * _GROWTH["plain" if kind == "plain" else "archive"] >> 20
+    )
+    if saved and saved.file == data.file and saved.sha256 != found.sha256:
+        raise InputError(f"the dump {path.name} has changed since the study began: choose another study name")
+    return found
+
+
+def kind_of(path: Path) -> str:
+    """Return the form of a dump: plain, gzip, zstd, lz4, custom, tar or directory.
+
+    Raises:
+        InputError: there is none.
+
+    """
+    if path.is_dir():
+        if (path / "toc.dat").is_file():
+            return "directory"
+        raise InputError(f"{path} is no dump: a directory of pg_dump has a file toc.dat")
+    try:
+        with path.open("rb") as file:
+            head = file.read(512)
+    except OSError as reason:
+        raise InputError(f"the dump {path} cannot be read: {reason.strerror}") from reason
+    magic = {b"PGDMP": "custom", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+    for start, kind in magic.items():
+        if head.startswith(start):
+            return kind
+    if head[257:262] == b"ustar" or head.startswith(b"toc.dat\0"):
+        return "tar"
+    if b"\0" in head or not head.strip():
+        raise InputError(
+            f"{path.name} is no dump of pg_dump: {'it is empty' if not head else 'unknown contents'}"
+        )
+    return "plain"
+
+
+def restore(
+    data: Data, server: Cluster | Remote, shell: Shell, folder: Path, tell: Callable[[str], None]
+) -> None:
+    """Create the load's database on a new cluster and restore the data into it; on an external server, into its database.
+
+    ``folder``: of the run, for temporary files.
+
+    Raises:
+        LoadError: a statement of the dump failed; or the dump is cut.
+        PreflightError: an extension or a program is missing.
+        InputError: it is not the dump of the study.
+
+    """
+    path = Path(data.file) if data.file else _kept(data)
+    if _hash(path) != data.sha256:
+        raise InputError(f"the dump {path.name} has changed since the study began")
+    argv: list[str | Path] = [
+        _program("psql", restricted=True).program("psql"), "--no-psqlrc", "--quiet", "--output=/dev/null",
+        "--set=ON_ERROR_STOP=1", f"--dbname={server.database}",
+    ]  # fmt: skip
+    if isinstance(server, Remote):
+        tell("the dump is restored by the role of the service, with all its rights")
+    else:
+        connection = server.connection
+        server.execute(f"CREATE ROLE {OWNER} LOGIN", dbname=server.maintenance)
+        server.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}", dbname=server.maintenance)
+        argv += [f"--host={connection.host}", f"--port={connection.port}", f"--username={OWNER}"]
+    with contextlib.ExitStack() as stack:
+        text = stack.enter_context(_text(path, shell, folder))
+        read_end, write_end = os.pipe()
+        source = stack.enter_context(os.fdopen(read_end, "rb"))
+        feed = _Feed(text, server, os.fdopen(write_end, "wb"))
+        feed.start()
+        done = shell.run(argv, stdin=source, timeout_s=FILL_LIMIT_S)
+        source.close()  # so that the feed ends where psql ended early
+        feed.join()
+    if feed.error:
+        raise feed.error
+    if done.returncode:
+        raise LoadError(f"the dump {path.name} cannot be restored: {done.complaint}")
+    for setting in feed.settings:
+        tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
+
+
+class _Feed(threading.Thread):
+    """Writes a dump's text into psql, without what only its own server knows."""
+
+    def __init__(self, text: Iterator[bytes], server: Cluster | Remote, out: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self.text, self.server, self.out = text, server, out
+        self.settings = list[str]()
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Write all lines; ``error`` says what was wrong with them."""
+        try:
+            with contextlib.suppress(BrokenPipeError), self.out:  # psql says why it ended
+                self.out.write(f"\\restrict {secrets.token_hex(16)}\n".encode())
+                self.out.writelines(self._lines())
+        except Exception as error:  # raised by the caller
+            self.error = error
+
+    def _lines(self) -> Iterator[bytes]:
+        in_copy, ended = False, False
+        for line in self.text:
+            if in_copy:
+                in_copy = line.rstrip() != b"\\."
+            elif line.startswith(b"CREATE ROLE "):
+                raise InputError(
+                    "the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump"
+                )
+            elif line.startswith((b"\\connect ", b"CREATE DATABASE ", b"DROP DATABASE ")):
+                continue
+            elif found := _SETTING.match(line):
+                self.settings.append(found[1].decode(errors="replace"))
+                continue
+            elif found := _EXTENSION.match(line):
+                self._extend(found[1].decode(), (found[2] or b"public").decode())
+                continue
+            elif _DROPPED.match(line) or line.startswith(b"ALTER DATABASE "):
+                continue
+            elif line.startswith(b"CREATE SCHEMA "):
+                line = line.replace(b"SCHEMA ", b"SCHEMA IF NOT EXISTS ", 1)
+            else:
+                in_copy, ended = bool(_COPY.match(line)), ended or _END in line
+            yield line
+        if in_copy or not ended:
+            raise LoadError("the dump is cut: its end is missing")
+
+    def _extend(self, name: str, schema: str) -> None:
+        """Create an extension as superuser; its objects belong to the server."""
+        try:
+            with self.server.connect() as connection:
+                if schema != "pg_catalog":
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema} AUTHORIZATION {OWNER}")
+                connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
+        except psycopg.Error as error:
+            reason = reason_of(error)
+            raise PreflightError(
+                f"the dump needs the extension {name}, which this PostgreSQL cannot create: {reason}; "
+                "install it, or choose another installation (level key 'postgres')"
+            ) from error
+
+
+@contextlib.contextmanager
+def _text(path: Path, shell: Shell, folder: Path) -> Iterator[Iterator[bytes]]:
+    """Yield the lines of a dump's SQL."""
+    kind = kind_of(path)
+    with contextlib.ExitStack() as stack:
+        if kind in ("custom", "tar", "directory"):
+            sql = folder / "restore.sql"
+            stack.callback(files.remove, sql)
+            argv: list[str | Path] = [
+                _program("pg_restore").program("pg_restore"), "--create", "--no-owner", "--no-privileges",
+                "--no-comments", "--file=-",
+            ]  # fmt: skip
+            source = None
+            if kind == "directory":
+                copy = files.make(folder / "restore")
+                stack.callback(files.remove, copy)
+                for one in path.iterdir():
+                    files.copy(one, copy / one.name)
+                    shell.own(copy / one.name)
+                argv.append(copy)
+            else:
+                source = stack.enter_context(path.open("rb"))
+            done = shell.run(argv, stdin=source, stdout=sql, timeout_s=FILL_LIMIT_S)
+            done.insist(LoadError, f"the dump {path.name} cannot be read")
+            yield stack.enter_context(sql.open("rb"))
+        elif kind in ("zstd", "lz4"):
+            program = which(kind)
+            if program is None:
+                raise PreflightError(f"the program {kind} is missing, which unpacks {path.name}: install it")
+            unpacked = folder / "restore.sql"
+            stack.callback(files.remove, unpacked)
+            source = stack.enter_context(path.open("rb"))
+            done = shell.run([program, "-dc"], stdin=source, stdout=unpacked, timeout_s=FILL_LIMIT_S)
+            done.insist(LoadError, f"the dump {path.name} cannot be unpacked")
+            yield stack.enter_context(unpacked.open("rb"))
+        else:
+            with os_errors_as(LoadError, f"the dump {path.name} cannot be read"):
+                opened: Any = gzip.open if kind == "gzip" else open
+                yield stack.enter_context(opened(path, "rb"))
+
+
+def _program(name: str, *, restricted: bool = False) -> Installation:
+    """Return the newest installation with a client program; ``restricted``: whose psql has ``\\restrict``."""
+    found = [one for one in installations() if one.program(name).exists()]
+    if restricted:
+        found = [
+            one
+            for one in found
+            if one.major >= 18 or int(one.version.split(".")[1]) >= _RESTRICTED_MINORS.get(one.major, 99)
+        ]
+    if not found:
+        needs = (
+            " with the command \\restrict, as the minor versions from August 2025 on have"
+            if restricted
+            else ""
+        )
+        raise PreflightError(f"no PostgreSQL here has {name}{needs}")
+    return max(found, key=lambda one: one.major)
+
+
+def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
+    """Dump a service into the cache, named by hash."""
+    remote = Remote(Target(server=data.service or ""))
+    try:
+        sizes = (
+            remote.query(
+                "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%s::text[]) AS name",
+                None,
+                [list(data.tables)],
+            )
+            if data.tables
+            else remote.query("SELECT pg_database_size(current_database()) AS bytes")
+        )
+    except TrialError as reason:
+        raise PreflightError(f"service {data.service}: {reason}") from reason
+    size = int(sizes[0]["bytes"])
+    cache = fetched_root().parent / "dumps"
+    files.make(cache, mode=0o700)
+    free = shutil.disk_usage(cache).free
+    if free < size:
+        raise PreflightError(
+            f"the dump of {data.service} may need {size_words(size)} in {cache}; {size_words(free)} are free"
+        )
+    tables = f"{len(data.tables)} tables of " if data.tables else ""
+    tell(
+        f"dumping {tables}service {data.service}: {size_words(size)}, about {size / _DUMP_RATE / 60:.2g} minutes"
+    )
+    path = cache / f"{secrets.token_hex(8)}.part"
+    try:
+        argv: list[str | Path] = [
+            _program("pg_dump").program("pg_dump"),
+            "--format=custom",
+            "--no-owner",
+            "--no-privileges",
+            "--no-publications",
+            "--no-subscriptions",
+            *(f"--table={table}" for table in data.tables),
+        ]
+        done = remote.shell().run(argv, stdout=path, timeout_s=FILL_LIMIT_S)
+        done.insist(PreflightError, f"service {data.service} cannot be dumped")
+        found = data.changed(sha256=_hash(path), mib=size >> 20)
+        files.rename(path, _kept(found))
+    finally:
+        files.remove(path)
+    return found
+
+
+def _kept(data: Data) -> Path:
+    return fetched_root().parent / "dumps" / f"{data.sha256}.dump"
+
+
+def _hash(path: Path) -> str:
+    """Return the SHA-256 of a file, or of a directory's files in order."""
+    total = hashlib.sha256()
+    try:
+        for one in [path] if path.is_file() else sorted(path.iterdir()):
+            with one.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+    except OSError as reason:
+        raise InputError(f"the dump {path.name} cannot be read: {reason.strerror}") from reason
+    return total.hexdigest()
