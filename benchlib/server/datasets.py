@@ -20,7 +20,7 @@ import psycopg
 
 from benchlib.errors import InputError, LoadError, PreflightError, TrialError, os_errors_as
 from benchlib.host import files
-from benchlib.host.shell import Shell, which
+from benchlib.host.shell import Completed, Shell, which
 from benchlib.load.tool import FILL_LIMIT_S
 from benchlib.plan.words import size_words
 from benchlib.plan.workload import Data
@@ -124,24 +124,20 @@ def restore(
     path = Path(data.file) if data.file else _kept(data)
     if _hash(path) != data.sha256:
         raise InputError(f"the dump {path.name} has changed since the study began")
-    argv: list[str | Path] = [
-        _program("psql", restricted=True).program("psql"), "--no-psqlrc", "--quiet", "--output=/dev/null",
-        "--set=ON_ERROR_STOP=1", f"--dbname={server.database}",
-    ]  # fmt: skip
+    role = None
     if isinstance(server, Remote):
         tell("the dump is restored by the role of the service, with all its rights")
     else:
-        connection = server.connection
+        role = OWNER
         server.execute(f"CREATE ROLE {OWNER} LOGIN", dbname=server.maintenance)
         server.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}", dbname=server.maintenance)
-        argv += [f"--host={connection.host}", f"--port={connection.port}", f"--username={OWNER}"]
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(_text(path, shell, folder))
         read_end, write_end = os.pipe()
         source = stack.enter_context(os.fdopen(read_end, "rb"))
         feed = _Feed(text, server, os.fdopen(write_end, "wb"))
         feed.start()
-        done = shell.run(argv, stdin=source, timeout_s=FILL_LIMIT_S)
+        done = psql(server, shell, source, role)
         source.close()  # so that the feed ends where psql ended early
         feed.join()
     if feed.error:
@@ -150,6 +146,21 @@ def restore(
         raise LoadError(f"the dump {path.name} cannot be restored: {done.complaint}")
     for setting in feed.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
+
+
+def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes], role: str | None = None) -> Completed:
+    """Run a script in the server's database, without the commands of psql itself.
+
+    ``script`` begins with ``\\restrict``, or has no commands. ``role``: of a cluster; by default the superuser.
+    """
+    connection = server.connection
+    address = [f"--host={connection.host}", f"--port={connection.port}"] if connection.host else []
+    user = role or connection.user
+    argv: list[str | Path] = [
+        _program("psql", restricted=True).program("psql"), "--no-psqlrc", "--quiet", "--output=/dev/null",
+        "--set=ON_ERROR_STOP=1", f"--dbname={server.database}", *address, *([f"--username={user}"] if user else []),
+    ]  # fmt: skip
+    return shell.run(argv, stdin=script, timeout_s=FILL_LIMIT_S)
 
 
 class _Feed(threading.Thread):

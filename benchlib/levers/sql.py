@@ -1,0 +1,50 @@
+"""``sql``: statements that a level runs once, after its data are there."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from benchlib.host import files
+from benchlib.levers.lever import Lever
+from benchlib.load.workloads.sql import spoken
+from benchlib.plan.model import Plan
+from benchlib.plan.words import decoded
+
+_FILE = re.compile(r"[^\s;]+\.sql")
+_SHOWN = 200
+
+
+def _statements(value: Any) -> Any:
+    """Return statements as one text; a list is joined, the name of a file is read."""
+    if isinstance(value, list | tuple):
+        value = ";\n".join(str(one).strip().rstrip(";") for one in value)
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if _FILE.fullmatch(text):
+        try:
+            text = decoded(files.read_plain(Path(text))).strip()
+        except OSError as reason:
+            raise ValueError(f"{value.strip()}: it cannot be read: {reason.strerror}") from None
+    tokens = spoken(text)
+    if not tokens:
+        raise ValueError("there is no statement in it")
+    if commands := [part for kind, part in tokens if kind == "refused" and part.startswith("\\")]:
+        raise ValueError(f"{commands[0]} is a command of psql, not SQL: leave it out")
+    return f"{text.rstrip('; ')};"
+
+
+class SqlLever(Lever):
+    """A change of the schema: indexes, partitions, statistics, storage parameters, extensions."""
+
+    key = "sql"
+    model = Annotated[str, BeforeValidator(_statements)]
+    elsewhere = True
+    unchanged = "as loaded"
+
+    def words(self, plan: Plan, name: str) -> dict[str, str]:
+        """Return the statements in one line."""
+        text = " ".join((plan.level(name).sql or "").split())
+        return {"schema change": text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"} if text else {}

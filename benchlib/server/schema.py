@@ -1,0 +1,58 @@
+"""Changes of a loaded database's schema: the statements of a level, and what they cost."""
+
+import secrets
+import tempfile
+import time
+from dataclasses import dataclass, replace
+
+from benchlib.errors import LoadError
+from benchlib.host.shell import Shell
+from benchlib.server.cluster import Cluster
+from benchlib.server.datasets import OWNER, psql
+from benchlib.server.remote import Remote
+
+LIMIT_S = 3600
+"""The longest time for one statement, in seconds."""
+_LOCK_LIMIT_S = 30
+_SIZE = "SELECT pg_database_size(current_database())"
+_WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
+
+
+@dataclass(frozen=True)
+class SchemaCost:
+    """The cost of a schema change: seconds, growth of the database, WAL written (of all sessions), in bytes."""
+
+    seconds: float
+    size_bytes: int
+    wal_bytes: int
+
+
+def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored: bool) -> SchemaCost:
+    """Run statements, each in its own transaction, and ``ANALYZE``; return what they cost.
+
+    ``restored``: the data are from a dump, so the statements run as its owner, who is no superuser.
+
+    Raises:
+        LoadError: a statement failed, waited too long, or none changed anything.
+        ServerError: the server is gone.
+
+    """
+    role = OWNER if restored and isinstance(server, Cluster) else None
+    before, started = (int(server.value(_SIZE)), int(server.value(_WAL))), time.monotonic()
+    options = f"-c statement_timeout={LIMIT_S}s -c lock_timeout={_LOCK_LIMIT_S}s"
+    environment = {
+        **shell.environment,
+        "PGOPTIONS": f"{shell.environment.get('PGOPTIONS', '')} {options}".strip(),
+    }
+    with tempfile.TemporaryFile() as script:
+        script.write(f"\\restrict {secrets.token_hex(16)}\n{sql}\n".encode())
+        script.seek(0)
+        done = psql(server, replace(shell, environment=environment), script, role)
+    done.insist(LoadError, "the level's sql fails")
+    seconds = time.monotonic() - started
+    cost = SchemaCost(seconds, int(server.value(_SIZE)) - before[0], int(server.value(_WAL)) - before[1])
+    if cost.wal_bytes == 0:
+        raise LoadError("the level's sql changes nothing in the database: leave it out, or mend it")
+    server.vacuum("ANALYZE")
+    server.checkpoint()
+    return cost
