@@ -32,7 +32,7 @@ from benchlib.errors import PreflightError, ServerError, SettingError, os_errors
 from benchlib.host import facts
 from benchlib.host.changes import GROUPS, OURS, Grouped, Written, uncapped, write_kernel_file
 from benchlib.host.facts import number, queue_of, read
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.levers.lever import Size, refusal
 from benchlib.plan.level import Model
 
@@ -148,7 +148,7 @@ def remarks(caps: Caps, *, ours: bool) -> list[str]:
     return []
 
 
-def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, ours: bool = False) -> Group:
+def make(caps: Caps, devices: Sequence[str], name: str, scope: Scope, *, ours: bool = False) -> Group:
     """Create the control group of a cluster, recorded in the journal.
 
     Each of the ``devices`` gets the full I/O limits. ``ours``: they are loop devices of the study and
@@ -163,7 +163,7 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
     for hierarchy in map(_hierarchy, _kinds(caps)):
         control = hierarchy.parent / "cgroup.subtree_control"
         for controller in hierarchy.missing:
-            chapter.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
+            scope.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
             _write(control, f"+{controller}")
     folders: list[Path] = []
     limits: list[tuple[Path, str]] = []
@@ -174,14 +174,14 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
         if folder not in folders:
             folders.append(folder)
             if not for_all:
-                chapter.note(Grouped(folder=folder))
+                scope.note(Grouped(folder=folder))
                 with os_errors_as(SettingError, f"no control group {folder}"):
                     folder.mkdir()
         for file, line in _limits(kind, hierarchy.version, caps, numbers):
             path = folder / file
             if path.exists() or not re.search("memsw|swap", file):
                 if for_all:
-                    chapter.note(Written(path=path, former=_in_force(path, line), value=line))
+                    scope.note(Written(path=path, former=_in_force(path, line), value=line))
                 _write(path, line)
                 limits.append((path, line))
     group = Group(tuple(folders), tuple(limits))

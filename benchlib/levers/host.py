@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from benchlib.host.facts import block_devices, existing
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.levers import tunables
 from benchlib.levers.lever import Finding, Lever, Site, Wish
 from benchlib.levers.storage import storage_of
@@ -38,9 +38,9 @@ class Host(Lever):
         """Add remarks on tunables left out."""
         site.remarks += tunables.check(site.level.host, site.devices)
 
-    def before_trial(self, site: Site, chapter: Chapter) -> dict[str, str]:
+    def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
         """Set the tunables and read them back."""
-        return tunables.apply(site.level.host, site.devices, chapter)
+        return tunables.apply(site.level.host, site.devices, scope)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Return each value, marked if it is optional."""

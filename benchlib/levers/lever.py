@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
 from benchlib.errors import BenchlibError
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Process, Shell
 from benchlib.levers.replicas import Replicas
 from benchlib.load.tool import Connection
@@ -98,7 +98,7 @@ class Site:
     name: str
     scratch: Path
     shell: Shell
-    chapter: Chapter
+    scope: Scope
     program: Callable[[str], Path]
     cluster: Cluster
     places: dict[str, Path] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Lever:
     def after_start(self, site: Site) -> None:
         """Act on the running server."""
 
-    def before_trial(self, site: Site, chapter: Chapter) -> dict[str, str]:
+    def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
         """Set values for trials, recorded in the journal; return them by name.
 
         Raises:

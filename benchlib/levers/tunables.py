@@ -22,7 +22,7 @@ from benchlib.errors import PreflightError, SettingError, os_errors_as
 from benchlib.host import facts
 from benchlib.host.changes import Written, write_kernel_file
 from benchlib.host.facts import disks_below, queue_of
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 
 HUGE_PAGES = {"transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
 KNOBS = {
@@ -84,7 +84,7 @@ class Tunable:
         chosen = _CHOSEN.search(text)
         return chosen[1] if chosen else text
 
-    def apply(self, value: str, chapter: Chapter) -> str:
+    def apply(self, value: str, scope: Scope) -> str:
         """Record the former state, set a value, and return the value read back.
 
         Raises:
@@ -95,7 +95,7 @@ class Tunable:
         with os_errors_as(SettingError, f"the kernel refuses {self} {value}"):
             if self.read().split() != value.split():
                 for change in self._ways_back(value):
-                    chapter.note(change)
+                    scope.note(change)
                 write_kernel_file(self.path, value)
             in_force = self.read()
         if in_force.split() != value.split():
@@ -159,10 +159,10 @@ def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
     return _split(host, devices)[1]
 
 
-def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapter) -> dict[str, str]:
+def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -> dict[str, str]:
     """Set a level's tunables, recorded in the journal; return the values by name.
 
-    Includes the queue values of the disks below. ``Chapter.undo()`` restores all.
+    Includes the queue values of the disks below. ``Scope.undo()`` restores all.
 
     Raises:
         PreflightError: one is no longer available.
@@ -173,7 +173,7 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], chapter: Chapte
     wanted, in_force = _split(host, devices)[0], dict[str, str]()
     # a view of 0 follows from the other view; the scheduler resets nr_requests
     for tunable, value in sorted(wanted, key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests"):
-        in_force[tunable.name] = tunable.apply(value, chapter)
+        in_force[tunable.name] = tunable.apply(value, scope)
     queues = [tunable for tunable, _ in wanted if isinstance(tunable, Queue)]
     return in_force | _below(queues)
 

@@ -18,7 +18,7 @@ from benchlib.errors import PreflightError, TrialError
 from benchlib.host import facts, files
 from benchlib.host.changes import OURS, Attached, Made, Mounted, loop_devices
 from benchlib.host.files import check_folder
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers.lever import Size
 from benchlib.plan.level import Model
@@ -129,7 +129,7 @@ def _try(place: Place) -> None:
         )
 
 
-def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapter) -> Path:
+def provide(place: Place, name: str, scratch: Path, shell: Shell, scope: Scope) -> Path:
     """Create a private empty directory (0700); the journal removes it.
 
     The mount's path contains ``scratch``, the run's directory, and ``name``.
@@ -140,16 +140,16 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapt
 
     """
     if place.file_system is None:
-        return shell.make_directory(_home(place, scratch, chapter) / name)
+        return shell.make_directory(_home(place, scratch, scope) / name)
     source = "tmpfs"
     if place.file_system != "tmpfs":
-        folder = _home(place, scratch, chapter) if place.path else scratch
-        source = _attach(_image(folder, place.size or 0, scratch), scratch, chapter)
+        folder = _home(place, scratch, scope) if place.path else scratch
+        source = _attach(_image(folder, place.size or 0, scratch), scratch, scope)
         _run([*_MAKE[place.file_system], source], scratch)
-    return shell.make_directory(_mount(place, source, name, scratch, chapter))
+    return shell.make_directory(_mount(place, source, name, scratch, scope))
 
 
-def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Chapter) -> Path:
+def mount_image(place: Place, image: Path, name: str, scratch: Path, scope: Scope) -> Path:
     """Mount a copy of an image; return the server's directory in it.
 
     Its own journal recovers the file system.
@@ -159,20 +159,20 @@ def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Ch
         StudyError: the journal cannot be written.
 
     """
-    return _mount(place, _attach(image, scratch, chapter), name, scratch, chapter)
+    return _mount(place, _attach(image, scratch, scope), name, scratch, scope)
 
 
-def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter) -> Path:
+def _mount(place: Place, source: str, name: str, scratch: Path, scope: Scope) -> Path:
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
-    chapter.note(Mounted(target=mount_point))
+    scope.note(Mounted(target=mount_point))
     _run(["mount", "-t", str(place.file_system), "-o", _mount_options(place), source, mount_point], scratch)
     # not its root: initdb needs an empty directory, ext4 has lost+found
     return mount_point / "files"
 
 
-def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
+def _home(place: Place, scratch: Path, scope: Scope) -> Path:
     home = Made(folder=Path(place.path or scratch).resolve() / f"{OURS}{secrets.token_hex(4)}")
-    chapter.note(home)
+    scope.note(home)
     home.make()
     return home.folder
 
@@ -199,8 +199,8 @@ def _image(folder: Path, size: int, scratch: Path) -> Path:
     return image
 
 
-def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:
-    chapter.note(Attached(file=image))
+def _attach(image: Path, scratch: Path, scope: Scope) -> str:
+    scope.note(Attached(file=image))
     # if another process takes the free device, losetup looks for the next
     return _run(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
 

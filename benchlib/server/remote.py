@@ -16,7 +16,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from benchlib.errors import HostBusyError, PreflightError, SettingError
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
@@ -113,8 +113,8 @@ class Remote(Server):
         return [about, *((f"{name}, {subject}", text) for subject, text in offers.items())]
 
     @classmethod
-    def open(cls, target: Target, chapter: Chapter) -> Self:
-        """Return the server with a new database or schema, dropped with the chapter.
+    def open(cls, target: Target, scope: Scope) -> Self:
+        """Return the server with a new database or schema, dropped with the scope.
 
         Raises:
             PreflightError: it cannot be reached, a right is missing, or other tables are there.
@@ -128,7 +128,7 @@ class Remote(Server):
         created = Created(server=target.server, what=what, name=name)
         with _reaching(target) as connection:
             rights.require(connection, target, {})
-            chapter.note(created)
+            scope.note(created)
             created.make(connection)
         if target.own_schema:
             remote._schema = name
@@ -182,11 +182,11 @@ class Remote(Server):
                 environment[option.envvar.decode()] = value
         return Shell(environment=environment)
 
-    def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
+    def configure(self, settings: Mapping[str, SettingValue], scope: Scope) -> None:
         """Apply a level's settings and check that they take effect.
 
         By ``ALTER DATABASE``, or in a schema by session options. Parameters that no session can set: by
-        ``ALTER SYSTEM`` until the chapter is undone.
+        ``ALTER SYSTEM`` until the scope is undone.
 
         Raises:
             SettingError: a setting was refused or did not take effect.
@@ -204,7 +204,7 @@ class Remote(Server):
                     if name.lower() in self._server_wide:
                         former = rights.former_value(connection, name)
                         altered = Altered(server=self.target.server, name=name, former=former, value=value)
-                        chapter.note(altered)
+                        scope.note(altered)
                         altered.make(connection)
                     elif not self._schema:
                         alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)

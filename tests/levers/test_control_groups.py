@@ -12,7 +12,7 @@ import pytest
 
 from benchlib.errors import ServerError, SettingError
 from benchlib.host import facts
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell
 from benchlib.levers import control_groups
 from benchlib.levers.control_groups import Caps, Group, check, make, remarks
@@ -46,21 +46,21 @@ def inside(group: Group, command: str) -> str:
     ],
 )
 def test_what_a_process_reads_and_writes_is_capped(
-    cap: dict[str, Any], command: str, loop: str, chapter: Chapter
+    cap: dict[str, Any], command: str, loop: str, scope: Scope
 ) -> None:
-    group = make(needs(Caps(**cap), loop), [loop], NAME, chapter)
+    group = make(needs(Caps(**cap), loop), [loop], NAME, scope)
     with group.lifted(), pytest.raises(SettingError, match="a cap did not take"):
         group.check()
     group.check()
     started = time.monotonic()
     Shell().do("sh", "-ec", inside(group, command.format(f"/dev/{loop}")))
     assert time.monotonic() - started > 0.6, "without its cap it takes a fraction of that"
-    chapter.undo()
+    scope.undo()
     assert not any(folder.exists() for folder in group.folders)
 
 
-def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(chapter: Chapter) -> None:
-    group = make(needs(Caps(memory=32 * MIB + 5)), (), NAME, chapter)
+def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(scope: Scope) -> None:
+    group = make(needs(Caps(memory=32 * MIB + 5)), (), NAME, scope)
     group.check()
     # it looks for the last line, of which there is no end
     done = Shell().run(["sh", "-c", inside(group, "exec tail /dev/zero")], timeout_s=30)
@@ -70,14 +70,14 @@ def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(chapter: Chapt
 
 
 def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(
-    loop: str, chapter: Chapter, tmp_path: Path
+    loop: str, scope: Scope, tmp_path: Path
 ) -> None:
     caps, shell = needs(Caps(write_bytes=4 * MIB), loop), Shell()
     shell.do("mkfs.ext4", "-q", f"/dev/{loop}")
     shell.do("mount", f"/dev/{loop}", tmp_path)
     try:
         shell.do("sync", "-f", tmp_path)
-        group = make(caps, [loop], NAME, chapter, ours=True)
+        group = make(caps, [loop], NAME, scope, ours=True)
         if group.folders[0].name.endswith(NAME):
             pytest.skip("no control groups of version 1 here, or a container's")
         assert remarks(caps, ours=True) == []
@@ -85,25 +85,25 @@ def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(
         (tmp_path / "file").write_bytes(bytes(8 * MIB))
         shell.do("sync", "-f", tmp_path)
         assert time.monotonic() - started > 1.5
-        chapter.undo()
+        scope.undo()
         with pytest.raises(SettingError, match="a cap did not take"):
             group.check()
     finally:
         shell.do("umount", tmp_path)
 
 
-def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, chapter: Chapter) -> None:
+def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, scope: Scope) -> None:
     with pytest.raises(SettingError, match=r"^(a cap did not take|the kernel refuses)"):
-        make(needs(Caps(read_iops=2**32 + 5), loop), [loop], NAME, chapter)
+        make(needs(Caps(read_iops=2**32 + 5), loop), [loop], NAME, scope)
 
 
 # --- a made-up tree ------------------------------------------------------------------------
 
 
-class Kernel(Chapter):
+class Kernel(Scope):
     """A tree of version 2 that behaves like the kernel's, as far as these tests look; others may be mounted beside it.
 
-    It is a chapter, too, that keeps its notes in mind.
+    It is a scope, too, that keeps its notes in mind.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

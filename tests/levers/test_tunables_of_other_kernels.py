@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import PreflightError
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.levers.tunables import apply, check
 
 KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granularity_ns": 10000000}
@@ -27,17 +27,17 @@ def lay(root: Path, files: dict[str, str]) -> None:
     ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
 )
 def test_scheduler_knobs_are_found_where_this_kernel_has_them(
-    files: tuple[str, str], kernel_root: Path, chapter: Chapter
+    files: tuple[str, str], kernel_root: Path, scope: Scope
 ) -> None:
     lay(kernel_root, dict.fromkeys(files, "500000"))
     assert check(KNOBS, []) == []
-    assert apply(KNOBS, [], chapter) == {k: str(v) for k, v in KNOBS.items()}
+    assert apply(KNOBS, [], scope) == {k: str(v) for k, v in KNOBS.items()}
     assert [int((kernel_root / f).read_text()[:8]) for f in files] == list(KNOBS.values())
-    chapter.undo()
+    scope.undo()
     assert [(kernel_root / f).read_text()[:6] for f in files] == ["500000"] * 2
 
 
-def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Path, chapter: Chapter) -> None:
+def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Path, scope: Scope) -> None:
     lay(kernel_root, {"proc/sys/vm/swappiness": "60"})
     level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
     knob, pages = check(level, [])
@@ -45,7 +45,7 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Pat
         "kernel.sched_migration_cost_ns is left out: this kernel lacks it, or has it in debugfs"
     )
     assert pages == "transparent_hugepage is left out: this kernel lacks it"
-    assert apply(level, [], chapter) == {"vm.swappiness": "10"}
+    assert apply(level, [], scope) == {"vm.swappiness": "10"}
     with pytest.raises(
         PreflightError, match=r"transparent_hugepage \(this .*\), vm.zone_reclaim_mode \(this"
     ):
@@ -85,16 +85,16 @@ def disks(kernel_root: Path) -> Path:
     ids=["a partition's queue is its disk's", "a mapped device has its own"],
 )
 def test_each_queue_gets_the_value_and_disks_below_are_told_beside_it(
-    devices: list[str], in_force: dict[str, str], beside: dict[str, str], disks: Path, chapter: Chapter
+    devices: list[str], in_force: dict[str, str], beside: dict[str, str], disks: Path, scope: Scope
 ) -> None:
     def values() -> dict[str, str]:
         files = {name: disks / f"sys/class/block/{name}/queue/read_ahead_kb" for name in in_force}
         return {name: file.read_text().split("\n")[0] for name, file in files.items()}
 
     before = values()
-    assert apply({"read_ahead_kb": 256}, devices, chapter) == {"read_ahead_kb": "256", **beside}
+    assert apply({"read_ahead_kb": 256}, devices, scope) == {"read_ahead_kb": "256", **beside}
     assert values() == in_force
-    chapter.undo()
+    scope.undo()
     assert values() == before
 
 

@@ -28,7 +28,7 @@ def provide(scratch, shell):
     """Makes file systems of their own, or skips with the reason."""
     run = scratch / "run-x"
     run.mkdir(mode=0o711)
-    with Journal(run / "journal").chapter() as chapter:
+    with Journal(run / "journal").scope() as scope:
 
         def make(kind, size):
             place = Place(file_system=kind, size=size)
@@ -36,7 +36,7 @@ def provide(scratch, shell):
                 volumes.check(place, run)
             except PreflightError as reason:
                 pytest.skip(str(reason))
-            return volumes.provide(place, kind, run, shell, chapter)
+            return volumes.provide(place, kind, run, shell, scope)
 
         yield make
 

@@ -126,24 +126,24 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(place, mon
 
 def test_settings_hold_for_our_database_alone(foreign, journal, place):
     remote, other = place("maker"), place("maker")
-    remote.configure({"work_mem": "8MB", "jit": False, "random_page_cost": 1.1}, journal.chapter())
+    remote.configure({"work_mem": "8MB", "jit": False, "random_page_cost": 1.1}, journal.scope())
     in_force = {"work_mem": "8192 kB", "jit": "off", "random_page_cost": "1.1"}
     assert remote.check_settings(remote.database) == in_force
     shown = [remote.value("SHOW work_mem"), other.value("SHOW work_mem"), foreign.shows("work_mem")]
     assert shown == ["8MB", "4MB", "4MB"]
     with pytest.raises(SettingError, match="checkpoint_timeout applies to the whole server: set server_wide"):
-        remote.configure({"work_mem": "8MB", TIMEOUT: "7min"}, journal.chapter())
+        remote.configure({"work_mem": "8MB", TIMEOUT: "7min"}, journal.scope())
     assert foreign.altered() == {}
 
 
 def test_in_a_schema_they_hold_for_our_sessions_and_those_of_the_load(foreign, journal, place):
     with foreign.given(MAKER_MAY, "ALTER ROLE maker IN DATABASE postgres SET work_mem = '5MB'"):
         former, remote = foreign.set_for(), place("maker", **OWN)
-        remote.configure({"work_mem": "8MB", "DateStyle": "SQL, DMY"}, journal.chapter())
+        remote.configure({"work_mem": "8MB", "DateStyle": "SQL, DMY"}, journal.scope())
         assert [remote.value(f"SHOW {name}") for name in ("work_mem", "DateStyle")] == ["8MB", "SQL, DMY"]
         assert remote.shell().environment["PGOPTIONS"].endswith(" -cwork_mem=8MB -cDateStyle=SQL,\\ DMY")
         assert (foreign.set_for(), foreign.shows("work_mem")) == (former, "4MB")
-        remote.configure({}, journal.chapter())
+        remote.configure({}, journal.scope())
         assert remote.value("SHOW work_mem") == "5MB"
 
 
@@ -152,7 +152,7 @@ def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_retur
     with foreign.given("ALTER SYSTEM SET checkpoint_timeout = '9min'", theirs):
         former, remote = foreign.altered(), place(server_wide=True)
         for wide in ({TIMEOUT: "7min", "autovacuum": "off"}, {TIMEOUT: "8min"}, {}):
-            with journal.chapter() as trial:
+            with journal.scope() as trial:
                 remote.configure({**wide, "work_mem": "8MB"}, trial)
                 assert set(remote.check_settings(remote.database)) == {*wide, "work_mem"}
                 assert foreign.altered() == {**former, **wide}
@@ -167,13 +167,13 @@ def test_a_setting_that_is_refused_overruled_or_altered_meanwhile_ends_the_trial
     with pytest.raises(
         SettingError, match=r"1 s is outside the valid range for parameter .checkpoint_timeout"
     ):
-        remote.configure({TIMEOUT: "1s"}, journal.chapter())
+        remote.configure({TIMEOUT: "1s"}, journal.scope())
     assert foreign.altered() == {}
     overruled = foreign.given(f"ALTER ROLE boss IN DATABASE {remote.database} SET work_mem = '6MB'")
     with overruled, pytest.raises(SettingError, match="work_mem: requested 8MB"):
-        remote.configure({"work_mem": "8MB"}, journal.chapter())
+        remote.configure({"work_mem": "8MB"}, journal.scope())
     tuner = place("tuner", server_wide=True)
-    tuner.configure({TIMEOUT: "7min"}, journal.chapter())
+    tuner.configure({TIMEOUT: "7min"}, journal.scope())
     altered = foreign.given("ALTER SYSTEM SET checkpoint_timeout = '8min'")
     with altered, pytest.raises(SettingError, match=r"checkpoint_timeout: requested 7min, .* with 480 s"):
         tuner.check_settings(tuner.database)
@@ -231,9 +231,9 @@ def test_parameters_are_kept_without_folder_host_or_name(foreign, place, monkeyp
 
 def test_a_server_that_vanishes_is_one_clear_line_and_all_is_given_back_later(foreign, journal, place):
     remote = place(server_wide=True)
-    remote.configure({TIMEOUT: "7min"}, journal.chapter())
+    remote.configure({TIMEOUT: "7min"}, journal.scope())
     configure, snapshot = (
-        partial(remote.configure, {"jit": 0}, journal.chapter()),
+        partial(remote.configure, {"jit": 0}, journal.scope()),
         partial(statistics.snapshot, remote),
     )
     foreign.cluster.stop(immediately=True)
@@ -250,8 +250,8 @@ def test_a_server_that_vanishes_is_one_clear_line_and_all_is_given_back_later(fo
 
 def live(journal, target, settings, ready):
     """Keep a database with settings on the server until this process is killed."""
-    remote = Remote.open(target, journal.chapter())
-    remote.configure(settings, journal.chapter())
+    remote = Remote.open(target, journal.scope())
+    remote.configure(settings, journal.scope())
     remote.execute("CREATE TABLE ours (n int)")
     ready.send(remote.database)
     time.sleep(60)
@@ -285,7 +285,7 @@ def test_a_planted_password_appears_nowhere(variable, foreign, journal, place, s
     monkeypatch.setenv(variable, secret if variable == "PGPASSWORD" else str(passes))
     caplog.set_level(logging.DEBUG)
     remote = place()
-    remote.configure({"work_mem": "8MB"}, journal.chapter())
+    remote.configure({"work_mem": "8MB"}, journal.scope())
     seen = [*run(remote), journal.path.read_text(), remote, remote.connection, vars(remote).keys()]
     seen += [remote.identity(), statistics.snapshot(remote)]
     for wrong in ("SELECT nonsense", "SELECT pg_sleep('x')"):
