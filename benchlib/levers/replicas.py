@@ -138,11 +138,6 @@ class Replicas:
         warnings = []
         if self.quorum and promise is None:
             warnings.append(f"synchronous_commit = {mode} waits for no replica, so the quorum has no effect")
-        if promise == "written" and self.primary.installation.major < 13:
-            warnings.append(
-                "before PostgreSQL 13 replicas do not report written WAL: only replayed data was checked"
-            )
-            promise = None
         if promise and len(living) < self.quorum:
             raise ServerError(f"{self.check()}: too few replicas are left for a commit to be acknowledged")
         position, held = self._acknowledged(living, _PROMISES[mode][1] if promise else None)

@@ -21,6 +21,9 @@ _SHORTHANDS: dict[str, dict[str, Any]] = {
     "synchronous": {"quorum": "FIRST 1"},
 }
 
+_OLDEST = 13
+"""The first version whose replicas report their written WAL."""
+
 
 class Replication(Model):
     """The replicas of a server.
@@ -116,7 +119,10 @@ class ReplicationLever(Lever):
             given = str(wish.level.settings.get(name, least))
             if given.isdecimal() and int(given) < least:
                 raise PreflightError(f"{name} = {given}: {wanted.replicas} replica(s) need {least}")
-        find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
+        installation = find_installation(wish.level.postgres)
+        if installation.major < _OLDEST:
+            raise PreflightError(f"{installation.label}: replicas need PostgreSQL {_OLDEST} or later")
+        find_program_for(installation, "pg_basebackup")
         if wanted.on:  # checked on those hosts later
             return []
         if not wanted.storage:

@@ -4,7 +4,7 @@
 - ``kernel.sched_migration_cost_ns``, ``kernel.sched_min_granularity_ns``: the sysctl, or the file in
   debugfs (Linux 5.13).
 - ``scheduler``, ``read_ahead_kb``, ``nr_requests``: queue files of the servers' block devices. A
-  partition uses its disk's queue. Disks below loop, RAID and mapped devices are only reported.
+  partition uses its disk's queue. Disks below loop, RAID and mapped devices stay as they are.
 - ``transparent_hugepage``, ``transparent_hugepage.defrag``
 
 A final ``?`` makes a name optional: a remark says if it is left out.
@@ -12,16 +12,16 @@ A final ``?`` makes a name optional: a remark says if it is left out.
 Sources: Linux documentation, admin-guide/sysctl, block/queue-sysfs, admin-guide/mm/transhuge.
 """
 
-import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchlib.errors import PreflightError, SettingError, os_errors_as
 from benchlib.host import facts
 from benchlib.host.changes import Written, write_kernel_file
-from benchlib.host.facts import disks_below, queue_of
+from benchlib.host.facts import queue_of
 from benchlib.host.journal import Scope
 
 HUGE_PAGES = {"transparent_hugepage": "enabled", "transparent_hugepage.defrag": "defrag"}
@@ -48,15 +48,16 @@ _ROOT_ONLY = "only root may set it"
 _CHOSEN = re.compile(r"\[(.+?)\]")
 
 
+@dataclass(frozen=True)
 class Tunable:
-    """One kernel file that holds one value."""
+    """One kernel file that holds one value; ``disk``: the block device that it belongs to."""
 
-    def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self.path = path
+    name: str
+    path: Path
+    disk: str = ""
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name} of {self.disk}" if self.disk else self.name
 
     def unavailable(self, value: str | None = None) -> str | None:
         """Return why it, or this value, cannot be set, or None."""
@@ -94,57 +95,43 @@ class Tunable:
         """
         with os_errors_as(SettingError, f"the kernel refuses {self} {value}"):
             if self.read().split() != value.split():
-                for change in self._ways_back(value):
-                    scope.note(change)
+                for path, former, written in self._former(value):
+                    # an empty write changes nothing: an empty value is an empty line
+                    scope.note(Written(path=path, former=former or "\n", value=written))
                 write_kernel_file(self.path, value)
             in_force = self.read()
         if in_force.split() != value.split():
             raise SettingError(f"a kernel tunable did not take: {self} is {in_force}, not {value}")
         return in_force
 
-    def _ways_back(self, value: str) -> list[Written]:
-        """Return the changes to record before writing; the last is undone first."""
-        return [_written(self.path, self.read(), value)]
+    def _former(self, value: str) -> Iterator[tuple[Path, str, str]]:
+        """Yield files with their former and new values; the last is restored first."""
+        if pair := next((pair for pair in RATIOS.items() if self.name in pair), None):
+            ratio, amount = (self.path.with_name(name.removeprefix("vm.")) for name in pair)
+            yield from self._former_of_pair(ratio, amount, value)
+            return
+        if self.name in ("scheduler", "nr_requests"):
+            # a new scheduler resets its settings and nr_requests, which resets asynchronous ones:
+            # restore them after it, the coarse (slice_idle) before the fine (slice_idle_us)
+            queue = self.path.parent
+            for path in [*sorted((queue / "iosched").glob("*"), reverse=True), queue / "nr_requests"]:
+                if path != self.path and path.stat().st_mode & 0o200:
+                    yield path, (former := path.read_text().strip()), former
+        yield self.path, self.read(), value
 
+    def _former_of_pair(self, ratio: Path, amount: Path, value: str) -> Iterator[tuple[Path, str, str]]:
+        """Yield the former values of two files for one kernel value: setting one makes the other 0.
 
-def _written(path: Path, former: str, value: str) -> Written:
-    # an empty write changes nothing: an empty value is an empty line
-    return Written(path=path, former=former or "\n", value=value)
-
-
-class View(Tunable):
-    """One of two files for one kernel value: setting one makes the other 0.
-
-    Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0; writing an unchanged ratio keeps the
-    bytes active. So the active file is recorded.
-    """
-
-    def _ways_back(self, value: str) -> list[Written]:
-        names = next(pair for pair in RATIOS.items() if self.name in pair)
-        ratio, amount = (self.path.with_name(name.removeprefix("vm.")) for name in names)
+        Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0; writing an unchanged ratio keeps the
+        bytes active. So the active file is recorded.
+        """
         for path in (ratio, amount):
             if (former := path.read_text().strip()) != "0":
-                return [_written(path, former, value if path == self.path else "0")]
+                yield path, former, value if path == self.path else "0"
+                return
         # neither is active: only another ratio leads back to that state
-        return [_written(ratio, "0", "1"), _written(ratio, "1", value if ratio == self.path else "0")]
-
-
-class Queue(Tunable):
-    """A file of a block device's queue."""
-
-    def __str__(self) -> str:
-        return f"{self.name} of {self.path.parents[1].name}"
-
-    def _ways_back(self, value: str) -> list[Written]:
-        if self.name not in ("scheduler", "nr_requests"):
-            return super()._ways_back(value)
-        # a new scheduler resets its settings and nr_requests, which resets asynchronous ones:
-        # restore them after it, the coarse (slice_idle) before the fine (slice_idle_us)
-        queue = self.path.parent
-        reset = [*sorted((queue / "iosched").glob("*"), reverse=True), queue / "nr_requests"]
-        files = [path for path in reset if path != self.path and path.stat().st_mode & 0o200]
-        formers = [(path, path.read_text().strip()) for path in files]
-        return [*(_written(path, former, former) for path, former in formers), *super()._ways_back(value)]
+        yield ratio, "0", "1"
+        yield ratio, "1", value if ratio == self.path else "0"
 
 
 def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
@@ -162,7 +149,7 @@ def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
 def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -> dict[str, str]:
     """Set a level's tunables, recorded in the journal; return the values by name.
 
-    Includes the queue values of the disks below. ``Scope.undo()`` restores all.
+    ``Scope.undo()`` restores all.
 
     Raises:
         PreflightError: one is no longer available.
@@ -170,21 +157,10 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -
         StudyError: the journal cannot be written.
 
     """
-    wanted, in_force = _split(host, devices)[0], dict[str, str]()
-    # a view of 0 follows from the other view; the scheduler resets nr_requests
-    for tunable, value in sorted(wanted, key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests"):
-        in_force[tunable.name] = tunable.apply(value, scope)
-    queues = [tunable for tunable, _ in wanted if isinstance(tunable, Queue)]
-    return in_force | _below(queues)
-
-
-def _below(queues: Iterable[Queue]) -> dict[str, str]:
-    values = {}
-    for queue in queues:
-        for tunable in _tunables(queue.name, disks_below(queue.path.parents[1].name)):
-            with contextlib.suppress(OSError):  # not every kind of device has all
-                values[f"{tunable}, the disk below"] = tunable.read()
-    return values
+    wanted = _split(host, devices)[0]
+    # a value of 0 follows from its other file; the scheduler resets nr_requests
+    wanted.sort(key=lambda pair: pair[1] == "0" or pair[0].name == "nr_requests")
+    return {tunable.name: tunable.apply(value, scope) for tunable, value in wanted}
 
 
 def survey(devices: Sequence[str]) -> list[tuple[str, str | None]]:
@@ -213,7 +189,7 @@ def _split(
         )
     in_force = {tunable.name for tunable, value in wanted if value != "0"}
     if clash := [f"{ratio} and {amount}" for ratio, amount in RATIOS.items() if {ratio, amount} <= in_force]:
-        raise PreflightError(f"{clash[0]} are two views of one value: set one of them to 0 or leave it out")
+        raise PreflightError(f"{clash[0]} are two files for one value: set one of them to 0 or leave it out")
     return wanted, left_out
 
 
@@ -232,6 +208,6 @@ def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
         path = facts.ROOT / "proc/sys" / name.replace(".", "/")
         moved = (facts.ROOT / "sys/kernel/debug/sched" / file for file in KNOBS.get(name, ()))
         path = next(filter(os.path.exists, (path, *moved)), path)  # only root can read debugfs
-        return [(View if name in (*RATIOS, *RATIOS.values()) else Tunable)(name, path)]
-    disks = dict.fromkeys(queue_of(device) for device in devices)
-    return [Queue(name, facts.ROOT / "sys/class/block" / disk / "queue" / name) for disk in disks]
+        return [Tunable(name, path)]
+    disks = dict.fromkeys(map(queue_of, devices))
+    return [Tunable(name, facts.ROOT / "sys/class/block" / disk / "queue" / name, disk) for disk in disks]

@@ -179,23 +179,21 @@ def _home(place: Place, scratch: Path, scope: Scope) -> Path:
 
 def _image(folder: Path, size: int, scratch: Path) -> Path:
     """Return an unused file of this size, or write a new one."""
-    spare = [image for image in folder.glob("image-*") if not loop_devices(image)]
-    for image in spare:
-        if image.stat().st_size == size:
-            return image
-    for image in spare:
+    spare = {image.stat().st_size: image for image in folder.glob("image-*") if not loop_devices(image)}
+    if size in spare:
+        return spare[size]
+    for image in spare.values():
         files.remove(image)  # to use no more disk than one level needs
-    unwritten, image = folder / "unwritten", folder / f"image-{secrets.token_hex(4)}"
+    image = folder / f"image-{secrets.token_hex(4)}"
     # 0600: it will hold the server's data
-    _run(["install", "--mode=600", "/dev/null", unwritten], scratch)
-    zeros = ["dd", "if=/dev/zero", f"of={unwritten}", "bs=4M", "iflag=count_bytes", f"count={size}"]
+    _run(["install", "--mode=600", "/dev/null", image], scratch)
+    zeros = ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}"]
     try:  # contiguous if possible
-        _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
+        _run(["fallocate", "--posix", f"--length={size}", image], scratch)
         _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
     except BaseException:
-        files.remove(unwritten)
+        files.remove(image)
         raise
-    files.rename(unwritten, image)
     return image
 
 

@@ -44,20 +44,6 @@ def connect_to(server: str, **parameters: Any) -> Session:
     return open_session(conninfo, ours=False, **parameters)
 
 
-def alter(connection: Session, scope: sql.Composable, name: str, value: str | None) -> None:
-    """Set a parameter for new sessions with ``ALTER {scope} SET``; None resets it.
-
-    ``ALTER SYSTEM`` takes effect after :func:`reload`.
-
-    Raises:
-        psycopg.Error: the server refuses.
-
-    """
-    parameter = sql.Identifier(*name.split("."))
-    change = sql.SQL("RESET {}" if value is None else "SET {} = {}").format(parameter, sql.Literal(value))
-    connection.execute(sql.SQL("ALTER {} {}").format(scope, change))
-
-
 def in_auto_conf(connection: Session, view: str, name: str) -> str | None:
     """Return a parameter's value set by ``ALTER SYSTEM``, or None.
 
@@ -91,7 +77,10 @@ def reload(connection: Session) -> None:
 
 
 class Altered(Change):
-    """A parameter set by ``ALTER SYSTEM``; ``former``: its value before, or None."""
+    """A parameter set by ``ALTER SYSTEM``; ``former``: its value before, or None.
+
+    It takes effect after :func:`reload`.
+    """
 
     server: str
     name: str
@@ -103,13 +92,13 @@ class Altered(Change):
         return f"ALTER SYSTEM {self.name} = {self.value} on “{self.server}” (before: {before})"
 
     def make(self, connection: Session) -> None:
-        """Set the value; it takes effect after :func:`reload`.
+        """Set the value.
 
         Raises:
             psycopg.Error: the server refuses.
 
         """
-        alter(connection, sql.SQL("SYSTEM"), self.name, self.value)
+        self._set(connection, self.value)
 
     def undo(self) -> None:
         """Restore the former value and reload, unless the owner has changed it since.
@@ -120,8 +109,13 @@ class Altered(Change):
         """
         with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
             if not self._owner_changed_it(connection):
-                alter(connection, sql.SQL("SYSTEM"), self.name, self.former)
+                self._set(connection, self.former)
                 reload(connection)
+
+    def _set(self, connection: Session, value: str | None) -> None:
+        statement = "ALTER SYSTEM RESET {}" if value is None else "ALTER SYSTEM SET {} = {}"
+        parameter = sql.Identifier(*self.name.split("."))
+        connection.execute(sql.SQL(statement).format(parameter, sql.Literal(value)))
 
     def _owner_changed_it(self, connection: Session) -> bool:
         """Return whether the file has a third value; False if we may not read it."""

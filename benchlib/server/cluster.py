@@ -5,6 +5,7 @@ process ends it if this process dies.
 """
 
 import contextlib
+import io
 import os
 import re
 import secrets
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
@@ -234,24 +235,22 @@ class Cluster(Server):
 
     def log_size(self) -> int:
         """Return the length of the server's log in bytes."""
-        with contextlib.suppress(OSError, PreflightError):
-            descriptor = files.opened(self.log, owner=self.shell.uid)
-            try:
-                return os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
-        return 0
+        with _opened_log(self.shell, self.log) as file:
+            return file.seek(0, os.SEEK_END)
 
 
 def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
     """Return a log from a byte offset on; empty if it is not a file of the user."""
-    try:
-        descriptor = files.opened(log, owner=shell.uid)
-    except (OSError, PreflightError):
-        return ""
-    with os.fdopen(descriptor, "rb") as file:
+    with _opened_log(shell, log) as file:
         file.seek(offset)
         return file.read().decode(errors="replace")
+
+
+def _opened_log(shell: Shell, log: Path) -> BinaryIO:
+    try:
+        return os.fdopen(files.opened(log, owner=shell.uid), "rb")
+    except (OSError, PreflightError):
+        return io.BytesIO()
 
 
 def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
@@ -274,9 +273,6 @@ def superuser_session(host: str, port: int, dbname: str, password: str | None = 
     )  # fmt: skip
 
 
-_IN_FILE = re.compile(r' in file ".*" line \d+')
-
-
 def log_lines(output: str) -> list[str]:
     """Return a log's lines, without refusals while the server starts."""
     lines = map(str.strip, output.splitlines())
@@ -289,6 +285,6 @@ def failure_reason(output: str) -> str:
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
         # the lines before it name the faults in the file
-        faults = [_IN_FILE.sub("", line.strip()) for line in re.findall(r"LOG: *(.*parameter.*)", output)]
+        faults = re.findall(r"LOG: *(.*parameter.*?)(?: in file .* line \d+)?$", output, re.MULTILINE)
         errors = ["; ".join(faults)] if faults else errors
     return (errors or lines[-1:] or ["no output"])[0]

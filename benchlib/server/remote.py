@@ -7,13 +7,10 @@ environment variables.
 import contextlib
 import os
 import secrets
-import statistics
-import timeit
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 import psycopg
-from psycopg.sql import SQL, Identifier
 
 from benchlib.errors import HostBusyError, PreflightError, SettingError
 from benchlib.host.journal import Scope
@@ -23,7 +20,7 @@ from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import rights
-from benchlib.server.changes import Altered, Created, alter, connect_to, reload
+from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, fetch, read_sql, reason_of
@@ -101,15 +98,13 @@ class Remote(Server):
                 )
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
-            round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)
-            answers = f"answers in {1000 * statistics.median(round_trips_s):.2g} ms"
             offers = {
-                "connections": rights.connections(connection, target, clients),
+                "connections": rights.connections(connection, clients),
                 "rights": ", ".join(allowed),
                 "disk": f"about {needs_mib:,} MiB needed per level; check the free space, which a server cannot report",
                 "host": "sampled by the server" if role["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
-        about = (name, f"PostgreSQL {version}, {answers}, {encrypted}")
+        about = (name, f"PostgreSQL {version}, {encrypted}")
         return [about, *((f"{name}, {subject}", text) for subject, text in offers.items())]
 
     @classmethod
@@ -185,7 +180,7 @@ class Remote(Server):
     def configure(self, settings: Mapping[str, SettingValue], scope: Scope) -> None:
         """Apply a level's settings and check that they take effect.
 
-        By ``ALTER DATABASE``, or in a schema by session options. Parameters that no session can set: by
+        New sessions of benchlib and its load begin with them. Parameters that no session can set: by
         ``ALTER SYSTEM`` until the scope is undone.
 
         Raises:
@@ -199,35 +194,30 @@ class Remote(Server):
             missing, self._server_wide = rights.missing_for_settings(connection, self.target, settings)
             if missing:
                 raise SettingError(f"the server refuses the settings: {'; '.join(missing)}")
-            for name, value in values.items():
-                try:
-                    if name.lower() in self._server_wide:
-                        former = rights.former_value(connection, name)
-                        altered = Altered(server=self.target.server, name=name, former=former, value=value)
-                        scope.note(altered)
-                        altered.make(connection)
-                    elif not self._schema:
-                        alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
-                except psycopg.errors.DataError as error:
-                    raise SettingError(f"the server refuses {name}: {reason_of(error)}") from error
+            for name in [name for name in values if name.lower() in self._server_wide]:
+                former = rights.former_value(connection, name)
+                altered = Altered(server=self.target.server, name=name, former=former, value=values.pop(name))
+                scope.note(altered)
+                with asking(f"the server refuses {name}", SettingError):
+                    altered.make(connection)
             if self._server_wide:
                 reload(connection)
-        if self._schema:
-            self._begin_sessions_with({k: v for k, v in values.items() if k.lower() not in self._server_wide})
+        self._begin_sessions_with(values)
         self.check_settings(self.database)
 
     def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
         """Start new sessions with these settings and benchlib's search_path."""
         options = [self._options] if self._options else []
-        for name, value in {"search_path": self._schema, **values}.items():
+        search_path = {"search_path": self._schema} if self._schema else {}
+        for name, value in {**search_path, **values}.items():
             escaped = value.replace("\\", "\\\\").replace(" ", "\\ ")
             options.append(f"-c{name}={escaped}")
         self._parameters["options"] = " ".join(options)
 
     def _set_by_us(self, row: Mapping[str, Any]) -> bool:
-        if row["name"] in self._server_wide:
-            return super()._set_by_us(row)
-        return bool(row["source"] == ("client" if self._schema else "database"))
+        return (
+            super()._set_by_us(row) if row["name"] in self._server_wide else bool(row["source"] == "client")
+        )
 
     def checkpoint(self) -> None:
         """Run CHECKPOINT if the role may; :meth:`identity` records whether it may.

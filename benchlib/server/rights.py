@@ -40,18 +40,8 @@ _GRANTS = {
 }
 """The action of each right in ``rights.sql``, and its GRANT."""
 
-_NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
-"""Lists of names; ``ALTER`` would read a quoted list as one name."""
-
 _ENDANGERING = ("fsync", "full_page_writes")
 """If off, a crash may destroy every database of the server."""
-
-_OVERRIDING = {
-    "server": ("client", "override", "environment variable", "command line"),
-    "database": ("client", "override", "user"),
-    "sessions": ("override",),
-}
-"""Sources in ``pg_settings`` that take precedence over a server's, a database's or our sessions' values."""
 
 Missing = dict[str, str | None]
 """Reasons why a level cannot run on a server, each with the GRANT that helps, or None."""
@@ -130,23 +120,20 @@ def _missing_right(rights: Mapping[str, Any], name: str) -> Missing:
     return {} if rights[name] else {reason: sql.format_map(rights)}
 
 
-def connections(connection: Session, target: Target, clients: int) -> str:
+def connections(connection: Session, clients: int) -> str:
     """Return a text with the needed and the free connections.
 
     Raises:
         PreflightError: there are too few.
 
     """
-    limit = fetch(connection, read_sql("limits"), [target.own_schema is not None])[0]
-    reserved = f" less {limit['reserved']} reserved" if limit["reserved"] else ""
-    reason = f"{limit['name']} {limit['most']:,}{reserved} less {limit['in_use']} in use"
-    free, needed = limit["free"], clients + _OUR_SESSIONS
+    free, needed = fetch(connection, read_sql("free_connections"))[0]["free"], clients + _OUR_SESSIONS
     if needed > free:
         raise PreflightError(
-            f"{clients:,} clients and {_OUR_SESSIONS} sessions of benchlib need {needed:,} connections, {max(free, 0):,} are "
-            f"free ({reason}): use at most {max(free - _OUR_SESSIONS, 0):,} clients, or raise the limit"
+            f"{clients:,} clients and {_OUR_SESSIONS} sessions of benchlib need {needed:,} connections, {free:,} are "
+            f"free: use at most {max(free - _OUR_SESSIONS, 0):,} clients, or raise max_connections"
         )
-    return f"{needed:,} needed of {free:,} ({reason})"
+    return f"{needed:,} needed of {free:,}"
 
 
 def missing_for_settings(
@@ -181,15 +168,12 @@ def _unsettable_reason(target: Target, row: Mapping[str, Any] | None, value: Set
     """Return why no role could apply a setting, or None; ``row``: the parameter."""
     if row is None:
         return "the server has no such parameter"
-    name = row["name"]
-    scope = "server" if row["wide"] else "sessions" if target.own_schema else "database"
+    name, context = row["name"], row["context"]
     reasons = {
-        "needs a restart of the server; benchlib does not restart external servers": row["context"]
-        == "postmaster",
-        "is fixed when the server is built or initialised": row["context"] == "internal",
+        "needs a restart of the server; benchlib does not restart external servers": context == "postmaster",
+        "is fixed when the server is built or initialised": context == "internal",
         "would endanger every database of the external server": name in _ENDANGERING and is_off(value),
-        "ALTER would read the list as one name; only the server's owner can set it": name in _NAME_LISTS,
-        f"overridden by another source ({row['source']})": row["source"] in _OVERRIDING[scope],
+        "the tables are in a schema of benchlib": name == "search_path" and target.own_schema,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -200,10 +184,11 @@ def _missing_for_server(
     """Return why a parameter cannot be set for the whole server."""
     name, missing = row["name"], Missing()
     if not target.server_wide:
-        advice = "set server_wide: true in the level's target to change it for all sessions"
-        missing[f"{name} applies to the whole server: {advice}"] = None
-    if not rights["alterable"]:
-        missing["this server does not allow ALTER SYSTEM (allow_alter_system = off)"] = None
+        reason = (
+            f"{name} applies to the whole server: "
+            "set server_wide: true in the level's target to change it for all sessions"
+        )
+        missing[reason] = None
     if not row["may_alter"]:
         missing |= _missing_grant(connection, "ALTER SYSTEM", name, rights)
     missing |= _missing_right(rights, "may_reload")

@@ -28,7 +28,9 @@ _CONNECTION_DEFAULTS = {"connect_timeout": 10, "application_name": "benchlib", "
 
 
 def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Session:
-    """Connect in autocommit mode; ``ours``: without the caller's ``PG*`` variables.
+    """Connect in autocommit mode.
+
+    ``ours``: without the caller's ``PG*`` variables. A service ignores ``PGHOST``, ``PGHOSTADDR``, ``PGPORT``.
 
     Raises:
         psycopg.Error: the server cannot be reached, or refuses.
@@ -36,32 +38,15 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
     """
     # libpq reads the environment, which all threads share: one connects at a time
     with _CONNECTING:
-        address = {} if ours else _service_address(conninfo)
-        removed = {name: os.environ.pop(name) for name in [*os.environ] if ours and name.startswith("PG")}
+        ignored = [name for name in os.environ if name.startswith("PG")] if ours else []
+        if conninfo_to_dict(conninfo).get("service"):
+            # psycopg, unlike libpq, prefers them to the service's
+            ignored += [name for name in ("PGHOST", "PGHOSTADDR", "PGPORT") if name in os.environ]
+        removed = {name: os.environ.pop(name) for name in ignored}
         try:
-            return psycopg.connect(
-                conninfo, autocommit=True, **{**_CONNECTION_DEFAULTS, **address, **parameters}
-            )
+            return psycopg.connect(conninfo, autocommit=True, **{**_CONNECTION_DEFAULTS, **parameters})
         finally:
             os.environ.update(removed)
-
-
-def _service_address(conninfo: str) -> dict[str, str]:
-    """Return a service's address as libpq reads it; psycopg prefers ``PGHOST``."""
-    if not (service := conninfo_to_dict(conninfo).get("service")):
-        return {}
-    former = os.environ.get("PGSERVICE")
-    os.environ["PGSERVICE"] = str(service)
-    try:
-        defaults = psycopg.pq.Conninfo.get_defaults()
-    except MemoryError:  # unknown service; libpq reports it on connecting
-        return {}
-    finally:
-        del os.environ["PGSERVICE"]
-        if former is not None:
-            os.environ["PGSERVICE"] = former
-    found = {option.keyword.decode(): option.val for option in defaults}
-    return {name: val.decode() for name in ("host", "hostaddr", "port") if (val := found.get(name))}
 
 
 def read_sql(name: str) -> str:

@@ -89,13 +89,3 @@ def test_what_would_spoil_a_measurement_is_remarked(
     quiet[fact] = value
     (row,) = examine()[0]["remarks"]
     assert words in row["remark"]
-
-
-@pytest.mark.pg
-def test_on_this_very_machine_the_embedded_servers_are_found() -> None:
-    found, _ = examine()
-    wheels = {
-        row["version"].split(".")[0] for row in found["installations"] if row["builder"] == "embedded wheel"
-    }
-    assert wheels == {"16", "18"}
-    assert found["defaults"]["server"].startswith("PostgreSQL 18")

@@ -83,8 +83,8 @@ def test_the_view_that_was_in_force_is_restored(
     names = {"ratio": ratio, "amount": PAIRS[ratio]}
     wanted = {names[key]: value for key, value in level.items()}
     set_view(ratio, state)
-    told = apply(wanted, [], journal.scope())
-    assert told == {name: value_of(name) for name in wanted} == {k: str(v) for k, v in wanted.items()}
+    in_force = apply(wanted, [], journal.scope())
+    assert in_force == {name: value_of(name) for name in wanted} == {k: str(v) for k, v in wanted.items()}
     assert Journal(journal.path).undo() == []  # as after a crash: by what is on disk
     assert view(ratio) == state
 
@@ -163,8 +163,8 @@ def test_a_scheduler_comes_back_with_its_own_settings(
         {"scheduler": "none"},
     ]
     for level in levels:
-        told = apply(level, [disk], journal.scope())
-        assert told.items() >= {name: str(value) for name, value in level.items()}.items()
+        in_force = apply(level, [disk], journal.scope())
+        assert in_force.items() >= {name: str(value) for name, value in level.items()}.items()
         assert "nr_requests" not in level or queue_state(disk)["nr_requests"] == "48"
         assert journal.undo() == []
         assert queue_state(disk) == before
@@ -172,7 +172,7 @@ def test_a_scheduler_comes_back_with_its_own_settings(
 
 # --- all kinds -----------------------------------------------------------------------------
 
-FIRST = {
+ALL_KINDS = {
     "vm.swappiness": 7,
     "vm.vfs_cache_pressure": 50,
     "vm.dirty_background_bytes": 64 << 20,
@@ -184,26 +184,21 @@ FIRST = {
     "rq_affinity": 2,
     "nomerges": 1,
 }
-SECOND = {**FIRST, "vm.swappiness": 0, "vm.dirty_background_bytes": 0, "vm.dirty_background_ratio": 7}
-SECOND |= {"transparent_hugepage": "always", "scheduler": "kyber", "nr_requests": 20, "nomerges": 0}
 
 
-def test_one_level_within_another_is_undone_to_the_state_that_each_found(disk: str, journal: Journal) -> None:
+def test_all_kinds_of_tunables_are_set_and_restored(disk: str, journal: Journal) -> None:
     def state() -> object:
         pages = (PAGES / name for name in ("enabled", "defrag"))
-        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), FIRST)), *pages)
+        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), ALL_KINDS)), *pages)
         return [file.read_text() for file in files], queue_state(disk)
 
-    seen, scopes = [state()], [journal.scope(), journal.scope()]
-    for level, scope in zip((FIRST, SECOND), scopes, strict=True):
-        needs(level, disk)
-        told = apply(level, [disk], scope)
-        assert told.items() >= {name: str(value) for name, value in level.items()}.items()
-        seen.append(state())
-    for before, scope in zip(seen[1::-1], scopes[::-1], strict=True):
-        scope.undo()
-        assert state() == before
-    assert journal.standing() == []
+    needs(ALL_KINDS, disk)
+    before = state()
+    assert apply(ALL_KINDS, [disk], journal.scope()) == {
+        name: str(value) for name, value in ALL_KINDS.items()
+    }
+    assert journal.undo() == []
+    assert state() == before
 
 
 @pytest.mark.parametrize(
