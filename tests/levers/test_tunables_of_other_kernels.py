@@ -6,7 +6,7 @@ import pytest
 
 from benchlib.errors import PreflightError
 from benchlib.host.journal import Scope
-from benchlib.levers.tunables import apply, check
+from benchlib.levers.host import apply, check
 
 KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granularity_ns": 10000000}
 

@@ -1,6 +1,7 @@
 """Installations: found by version or directory, reported if missing, copied if not accessible."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import needs
 import pytest
@@ -146,14 +147,18 @@ def test_what_holds_no_server_is_none(tmp_path):
 
 
 def test_each_folder_is_listed_once_and_the_embedded_ones_first(tmp_path, monkeypatch):
-    wheel, system = fake(tmp_path / "wheel" / "bin", "18.4"), fake(tmp_path / "lib" / "15" / "bin", "15.18")
+    wheel, system = (
+        fake(tmp_path / "wheel/pginstall18/bin", "18.4"),
+        fake(tmp_path / "lib" / "15" / "bin", "15.18"),
+    )
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "postgres").symlink_to(system / "postgres")
     monkeypatch.setattr(module, "_WHEELS", ((EMBEDDED, "one"),))
-    monkeypatch.setattr(module, "embedded_folders", lambda package: [wheel])
+    spec = SimpleNamespace(origin=str(tmp_path / "wheel/__init__.py"))
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda package: spec)
     monkeypatch.setattr(module, "_LAYOUTS", (("Debian or PGDG", f"{tmp_path}/lib/*/bin"[1:]),))
     monkeypatch.setenv(module.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "wheel"))
+    monkeypatch.setenv("CONDA_PREFIX", str(wheel.parent))
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/bin:/usr/bin")
     for package in ("9.6.24-beta.1", "11.22.1-beta.9", "11.22.1-beta.11", ".unfinished-1"):
         fake(module.fetched_root() / package / "bin", package.split("-")[0].removesuffix(".1"))
