@@ -86,9 +86,7 @@ class Group:
         files = [folder / name for folder in self.folders for name in ("memory.events", "memory.oom_control")]
         counts = "\n".join(read(file) or "" for file in files)
         if killed := sum(map(int, re.findall(r"^oom_kill (\d+)$", counts, re.MULTILINE))):
-            raise ServerError(
-                f"the kernel killed {killed} process(es) of the server: its memory cap is too low for its settings"
-            )
+            raise ServerError(f"the kernel killed {killed} process(es) of the server: memory cap too low")
         for path, line in self.limits:
             lines = (read(path) or "").splitlines()
             if line not in lines:
@@ -249,10 +247,7 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
         if os.geteuid() != 0 or not os.access(root, os.W_OK):
             raise PreflightError(f"making control groups in {root} needs root and a writable mount")
         return found
-    raise PreflightError(
-        f"no mounted control group hierarchy has the {kind} controller: "
-        "this needs Linux and a visible /sys/fs/cgroup"
-    )
+    raise PreflightError(f"no control group hierarchy below {known} has the {kind} controller")
 
 
 def _missing(kind: Kind, root: Path) -> tuple[str, ...]:
@@ -260,10 +255,7 @@ def _missing(kind: Kind, root: Path) -> tuple[str, ...]:
     wanted = {kind, "memory"}.intersection(_names_in(root / "cgroup.controllers"))
     missing = wanted.difference(_names_in(root / "cgroup.subtree_control"))
     if missing and (root / "cgroup.type").exists() and _names_in(root / "cgroup.procs"):
-        raise PreflightError(
-            f"the {kind} controller cannot be enabled below {root}: the group has processes (as in a container). "
-            "Move them to a group below it."
-        )
+        raise PreflightError(f"cannot enable the {kind} controller: {root} has processes (a container)")
     return tuple(sorted(missing))
 
 

@@ -185,9 +185,7 @@ def _split(
         else:
             refused.append(f"{name} ({why})")
     if refused:
-        raise PreflightError(
-            f"kernel tunables that cannot be set here: {', '.join(refused)}; add '?' to a name to leave it out here"
-        )
+        raise PreflightError(f"cannot be set here: {', '.join(refused)}; a name that ends in '?' is optional")
     in_force = {tunable.name for tunable, value in wanted if value != "0"}
     if clash := [f"{ratio} and {amount}" for ratio, amount in RATIOS.items() if {ratio, amount} <= in_force]:
         raise PreflightError(f"{clash[0]} are two files for one value: set one of them to 0 or leave it out")

@@ -107,18 +107,10 @@ class ReplicationLever(Lever):
         return [Finding(self.key, lacking)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check WAL settings, disk space and pg_basebackup."""
+        """Check version, disk space and pg_basebackup."""
         wanted = replication_of(wish.level)
         if not wanted.replicas:
             return []
-        if str(wish.level.settings.get("wal_level", "")).lower() == "minimal":
-            raise PreflightError("wal_level = minimal writes too little WAL for a replica: use replica")
-        # copying a replica takes two connections; each earlier replica has one
-        needed = {"max_wal_senders": wanted.replicas + 1, "max_replication_slots": wanted.replicas}
-        for name, least in needed.items():
-            given = str(wish.level.settings.get(name, least))
-            if given.isdecimal() and int(given) < least:
-                raise PreflightError(f"{name} = {given}: {wanted.replicas} replica(s) need {least}")
         installation = find_installation(wish.level.postgres)
         if installation.major < _OLDEST:
             raise PreflightError(f"{installation.label}: replicas need PostgreSQL {_OLDEST} or later")

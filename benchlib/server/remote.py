@@ -77,9 +77,7 @@ class Remote(Server):
         with _reaching(target) as connection:
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
-                raise PreflightError(
-                    f"external server “{target.server}” runs PostgreSQL {version}; {_OLDEST} or later is required"
-                )
+                raise PreflightError(f"“{target.server}” has PostgreSQL {version}, {_OLDEST} is needed")
             server_wide = rights.require(connection, target, settings)
             role = fetch(connection, rights.RIGHTS)[0]
             allowed = [
@@ -92,10 +90,7 @@ class Remote(Server):
             ]
             program = find_pgbench(abroad=True)
             if connection.pgconn.ssl_in_use and not program.encrypts:
-                raise PreflightError(
-                    f"the connection to “{target.server}” is encrypted, but {program.label} was built without TLS: "
-                    "install a PostgreSQL with OpenSSL, such as Debian's package postgresql"
-                )
+                raise PreflightError(f"“{target.server}” uses TLS, unlike {program.label}: install another")
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
             offers = {
@@ -133,10 +128,7 @@ class Remote(Server):
         schema = remote.value("SELECT current_schema()")
         if target.own_schema and schema != name:
             # pgbench would drop and create its tables in another schema
-            raise PreflightError(
-                f"external server “{target.server}” ignores connection options, perhaps because of a pooler: "
-                "name the server itself, or remove 'own_schema'"
-            )
+            raise PreflightError(f"“{target.server}” ignores connection options: its pooler cannot be used")
         return remote
 
     def connect(self, dbname: str | None = None) -> Session:

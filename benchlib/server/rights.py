@@ -69,10 +69,7 @@ class Target(Model):
             if parts.scheme not in ("postgresql", "postgres"):
                 raise ValueError("expected the name of a connection service, or a postgresql:// URI")
             if parts.password is not None or parameters & _SECRETS:
-                raise ValueError(
-                    "no password in a level: notebooks and reports would show it; "
-                    "put it into .pgpass, the service file or PGPASSWORD"
-                )
+                raise ValueError("no password in a level: use .pgpass, the service file or PGPASSWORD")
         if self.beside and not self.own_schema:
             raise ValueError("'beside' requires 'own_schema'")
         return self

@@ -189,9 +189,7 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(
             assert eventually(lambda: watch.lag[-2]["write_lag_bytes"] < 100_000), "it receives all the same"
             assert eventually(lambda: 0 <= watch.lag[-1]["replay_lag_bytes"] < 100_000)
         monkeypatch.setattr(replicas_module, "CATCH_UP_LIMIT_S", 0.5)
-        with pytest.raises(
-            ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind 0\.5 s after the load$"
-        ):
+        with pytest.raises(ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind$"):
             pair.verify(ROWS)
     assert watch.lag[0]["replay_lag_bytes"] < 100_000
     assert [row["replica"] for row in watch.lag[-2:]] == ["replica1", "replica2"]
@@ -212,7 +210,7 @@ def test_a_broken_promise_is_found_and_a_commit_that_nobody_confirms_ends_in_tim
     asynchronous = in_mode(None, "remote_apply")
     pretended = Replicas(asynchronous.primary, 1, asynchronous.members)
     with paused(*asynchronous.members):
-        with pytest.raises(InvariantError, match=r"^0 replica\(s\) had replayed a commit .* promises 1$"):
+        with pytest.raises(InvariantError, match=r"^0 replica\(s\) replayed a commit, .* promises 1$"):
             pretended.verify(ROWS)
         assert pretended.check() == "0 of 1 are synchronous"
     replicas = in_mode("FIRST 1", "remote_apply")
@@ -262,7 +260,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_woul
 
     with Watch(replicas) as watch:
         kill(second)
-        with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: commits wait for 1 replica"):
+        with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: commits wait for 1$"):
             watch()
     with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: too few replicas are left"):
         replicas.verify(ROWS)
@@ -320,7 +318,7 @@ def test_replicas_of_version_12_are_refused_beforehand(
 ) -> None:
     twelve = Installation("12.22", tmp_path, "PGDG")
     monkeypatch.setattr("benchlib.levers.replication.find_installation", lambda name: twelve)
-    wish = Wish(bench_plan({"a": {"replication": "synchronous"}}), "a", tmp_path)
+    wish = Wish(bench_plan({"a": {"replication": "synchronous"}, "b": {}}), "a", tmp_path)
     with pytest.raises(PreflightError, match=r"PostgreSQL 12\.22 \(PGDG\): replicas need PostgreSQL 13"):
         BY_KEY["replication"].check(wish)
 

@@ -175,7 +175,7 @@ def test_an_unknown_version_is_refused_with_the_available_ones(registry, version
         ("package.tgz", "no archive", "the package cannot be unpacked: "),
         (LINKS, links({"native/../../../x": "native/lib/x"}), "a link that leads outside of it: native/lib/x"),
         ("native/bin/initdb", sh("echo 'error: libx.so' >&2; exit 127"), "cannot run a copy of .*: error: libx.so"),
-        ("native/bin/postgres", holding("11.2"), r"holds 11\.2, expected 11\.22"),
+        ("native/bin/postgres", holding("11.2"), r"has 11\.2, expected 11\.22"),
     ],
 )  # fmt: skip
 def test_what_is_not_right_is_refused_in_one_line_and_leaves_nothing(registry, name, content, message):
