@@ -96,7 +96,6 @@ class Tunable:
 
         Raises:
             SettingError: the kernel refuses or changes it.
-            StudyError: the journal cannot be written.
 
         """
         with os_errors_as(SettingError, f"the kernel refuses {self} {value}"):
@@ -160,7 +159,6 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -
     Raises:
         PreflightError: one is no longer available.
         SettingError: the kernel refuses or changes a value.
-        StudyError: the journal cannot be written.
 
     """
     wanted = _split(host, devices)[0]

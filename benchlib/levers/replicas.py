@@ -81,22 +81,12 @@ class Replicas:
         return [replica.name for replica in self.members]
 
     def waits_for(self) -> tuple[str, str | None]:
-        """Return the load's ``synchronous_commit`` and the event that commits wait for.
-
-        Raises:
-            ServerError: the primary is gone.
-
-        """
+        """Return the load's ``synchronous_commit`` and the event that commits wait for."""
         mode = str(self.primary.value("SHOW synchronous_commit"))
         return mode, _PROMISES[mode][0] if self.quorum and mode in _PROMISES else None
 
     def check(self) -> str | None:
-        """Return the current fault, or None.
-
-        Raises:
-            ServerError: the primary is gone.
-
-        """
+        """Return the current fault, or None."""
         rows = self.primary.query(_LAG, self.primary.maintenance, [self.names])
         state = {row["replica"]: row["state"] for row in rows}
         faults = [

@@ -122,7 +122,6 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, scope: Scope) 
 
     Raises:
         TrialError: failed; with the program's output.
-        StudyError: the journal cannot be written.
 
     """
     if place.file_system is None:
@@ -142,7 +141,6 @@ def mount_image(place: Place, image: Path, name: str, scratch: Path, scope: Scop
 
     Raises:
         TrialError: failed; with the program's output.
-        StudyError: the journal cannot be written.
 
     """
     return _mount(place, _attach(image, scratch, scope), name, scratch, scope)

@@ -80,14 +80,9 @@ class Remote(Server):
                 raise PreflightError(f"“{target.server}” has PostgreSQL {version}, {_OLDEST} is needed")
             server_wide = rights.require(connection, target, settings)
             role = fetch(connection, rights.RIGHTS)[0]
-            allowed = [
-                f"a new schema {target.own_schema}" if target.own_schema else "a new database",
-                "CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT,
-                *(
-                    f"{name} for {'the whole server' if name.lower() in server_wide else 'benchlib only'}"
-                    for name in settings
-                ),
-            ]
+            allowed = [f"a new {'schema' if target.own_schema else 'database'}"]
+            allowed += ["CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT]
+            allowed += [f"{name} for the whole server" for name in sorted(server_wide)]
             program = find_pgbench(abroad=True)
             if connection.pgconn.ssl_in_use and not program.encrypts:
                 raise PreflightError(f"“{target.server}” uses TLS, unlike {program.label}: install another")
@@ -96,7 +91,7 @@ class Remote(Server):
             offers = {
                 "connections": rights.connections(connection, clients),
                 "rights": ", ".join(allowed),
-                "disk": f"about {needs_mib:,} MiB needed per level; check the free space, which a server cannot report",
+                "disk": f"about {needs_mib:,} MiB needed per level; a server cannot report its free space",
                 "host": "sampled by the server" if role["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
         about = (name, f"PostgreSQL {version}, {encrypted}")
@@ -149,12 +144,7 @@ class Remote(Server):
         return Connection(dbname=self.database)
 
     def shell(self) -> Shell:
-        """Return the load tool's shell, with the connection in environment variables.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
+        """Return the load tool's shell, with the connection in environment variables."""
         with asking(), self.connect() as connection:
             info = connection.info
             # of several hosts the one that answered
@@ -177,7 +167,6 @@ class Remote(Server):
 
         Raises:
             SettingError: a setting was refused or did not take effect.
-            ServerError: the server is gone.
 
         """
         self.want(settings)
@@ -212,23 +201,13 @@ class Remote(Server):
         )
 
     def checkpoint(self) -> None:
-        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
+        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may."""
         refused = contextlib.suppress(psycopg.errors.InsufficientPrivilege)
         with asking(), self.connect() as connection, refused:
             connection.execute("CHECKPOINT")
 
     def identity(self) -> dict[str, Any]:
-        """Return the server's version and rights, without names of hosts or roles.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
+        """Return the server's version and rights, without names of hosts or roles."""
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),

@@ -107,10 +107,8 @@ def connections(connection: Session, clients: int) -> str:
     """
     free, needed = fetch(connection, read_sql("free_connections"))[0]["free"], clients + _OUR_SESSIONS
     if needed > free:
-        raise PreflightError(
-            f"{clients:,} clients and {_OUR_SESSIONS} sessions of benchlib need {needed:,} connections, {free:,} are "
-            f"free: use at most {max(free - _OUR_SESSIONS, 0):,} clients, or raise max_connections"
-        )
+        most = max(free - _OUR_SESSIONS, 0)
+        raise PreflightError(f"{needed:,} connections needed, {free:,} free: use at most {most:,} clients")
     return f"{needed:,} needed of {free:,}"
 
 
@@ -120,10 +118,6 @@ def missing_for_settings(
     """Return why settings cannot be applied, and the names that need ``ALTER SYSTEM``.
 
     Values of parameters that no session can set are not checked.
-
-    Raises:
-        psycopg.Error: the server refuses the query.
-
     """
     grantable = connection.info.server_version >= _GRANTABLE
     query = read_sql("missing_for_settings").format(**(_GRANTS if grantable else _SUPERUSER_ONLY))
@@ -165,11 +159,6 @@ def _missing_for_sessions(connection: Session, name: str, value: str) -> Missing
 
 
 def former_value(connection: Session, name: str) -> str | None:
-    """Return the value that ``ALTER SYSTEM`` set before, or None.
-
-    Raises:
-        psycopg.Error: the server refuses the query.
-
-    """
+    """Return the value that ``ALTER SYSTEM`` set before, or None."""
     view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
     return in_auto_conf(connection, view, name)

@@ -92,11 +92,6 @@ def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(
         shell.do("umount", tmp_path)
 
 
-def test_a_value_that_the_kernel_does_not_keep_is_told(loop: str, scope: Scope) -> None:
-    with pytest.raises(SettingError, match=r"^(a cap did not take|the kernel refuses)"):
-        make(needs(Caps(read_iops=2**32 + 5), loop), [loop], NAME, scope)
-
-
 # --- a made-up tree ------------------------------------------------------------------------
 
 

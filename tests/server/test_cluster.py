@@ -1,7 +1,6 @@
 """Clusters and the delay proxy: create, configure, verify, stop."""
 
 import os
-import re
 import signal
 import stat
 
@@ -41,21 +40,20 @@ def test_settings_are_read_back_in_the_servers_own_units(started):
 def test_a_setting_that_is_overruled_changed_or_waits_for_a_restart_did_not_take(started):
     cluster = started(work_mem="8MB", synchronous_commit="on", random_page_cost=1.1, shared_buffers="64MB")
     cluster.execute("ALTER DATABASE bench SET synchronous_commit = off")
-    assert cluster.check_settings()["work_mem"] == "8192 kB"
     with pytest.raises(SettingError, match=r"synchronous_commit: requested on, .* with off \(database\)"):
         cluster.check_settings("bench")
     cluster.write(cluster.settings_file, "random_page_cost = 3\nshared_buffers = 32MB\n", append=True)
     cluster.execute("ALTER SYSTEM SET work_mem = '16MB'", "SELECT pg_reload_conf()", dbname="postgres")
     assert eventually(lambda: cluster.value("SHOW work_mem", "postgres") == "16MB")
-    overruled = "work_mem: requested 8MB, the server runs with 16384 kB (postgresql.auto.conf)"
-    with pytest.raises(SettingError, match=re.escape(overruled)) as caught:
+    overruled = r"work_mem: requested 8MB, .* with 16384 kB \(postgresql.auto.conf\)"
+    with pytest.raises(SettingError, match=overruled) as caught:
         cluster.check_settings()
     assert "random_page_cost: requested 1.1, the server runs with 3 (benchlib.conf)" in str(caught.value)
     assert "shared_buffers: waits for a restart of the server" in str(caught.value)
     cluster.stop()
-    with pytest.raises(SettingError, match=re.escape(overruled)):
+    with pytest.raises(SettingError, match=overruled):
         cluster.start()
-    assert not cluster.running, "a server with other settings than requested is of no use to anyone"
+    assert not cluster.running
 
 
 @pytest.mark.parametrize(
@@ -81,13 +79,10 @@ def test_what_did_not_take_ends_the_server_with_the_reason_in_one_line(settings,
 
 @pytest.mark.pg
 def test_refused_settings_are_reported_with_the_servers_message_without_a_start(installed):
-    unknown, wrong = "unrecognized configuration parameter", "invalid value for parameter"
-    for settings, message in (
-        ({"work_memory": "8MB", "jitt": False}, f'{unknown} "work_memory"; {unknown} "jitt"'),
-        ({"work_mem": "8 pigs", "jit": "?"}, f'{wrong} "work_mem": "8 pigs"; parameter "jit" requires a Boolean value'),
-        ({"work_mem": "8MB", "zero_damaged_pages": True}, None),
-    ):  # fmt: skip
-        assert refusal(installed("18"), settings) == message
+    unknown = "unrecognized configuration parameter"
+    refused = refusal(installed("18"), {"work_memory": "8MB", "jitt": False})
+    assert refused == f'{unknown} "work_memory"; {unknown} "jitt"'
+    assert refusal(installed("18"), {"work_mem": "8MB", "zero_damaged_pages": True}) is None
 
 
 @pytest.mark.pg
