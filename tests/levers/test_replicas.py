@@ -269,19 +269,6 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_woul
     assert len(watch.warnings) == 2
 
 
-@pytest.mark.long
-def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
-    follow: Follow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replicas_module, "SILENCE_S", 1.0)
-    replicas = follow("synchronous")
-    with Watch(replicas) as watch:
-        replicas.members[0].execute("SELECT pg_promote()")
-        with pytest.raises(ServerError, match=r"^replica1 does not stream \(.*\): commits wait for 1"):
-            eventually(watch)  # type: ignore[arg-type]
-    assert "replica1 does not stream" in (replicas.check() or "")
-
-
 @pytest.mark.example
 def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follow) -> None:
     replicas = follow("synchronous", synchronous_commit="on")

@@ -13,7 +13,7 @@ from benchlib.errors import ServerError, SettingError
 from benchlib.host.shell import Shell, server_user
 from benchlib.host.sweep import processes_of
 from benchlib.server.cluster import Cluster, NetworkAccess, refusal
-from benchlib.server.installations import Installation, find_installation
+from benchlib.server.installations import find_installation
 from benchlib.server.replica import Relay, Source
 
 
@@ -83,16 +83,6 @@ def test_refused_settings_are_reported_with_the_servers_message_without_a_start(
     refused = refusal(installed("18"), {"work_memory": "8MB", "jitt": False})
     assert refused == f'{unknown} "work_memory"; {unknown} "jitt"'
     assert refusal(installed("18"), {"work_mem": "8MB", "zero_damaged_pages": True}) is None
-
-
-@pytest.mark.pg
-def test_a_server_that_never_answers_is_stopped_and_named(scratch):
-    (scratch / "postgres").write_text("#!/bin/sh\nexec sleep 600\n")
-    (scratch / "postgres").chmod(0o755)
-    mute = Cluster(Shell(server_user()), Installation("18.9", scratch, "test"), scratch)
-    with pytest.raises(ServerError, match="did not answer within"):
-        mute.start(0.5)
-    assert not mute.running
 
 
 @pytest.mark.pg

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import InputError, InstallError, PreflightError
-from benchlib.host.shell import Shell, server_user
 from benchlib.server import fetch
 from benchlib.server import installations as module
 from benchlib.server.fetch import install
@@ -146,13 +145,6 @@ def test_what_a_killed_install_left_is_no_installation_and_goes_with_the_next(re
     assert listed() == ["11.22"]
     registry.install("11.22.1-beta.9")
     assert kept() == {"11.22.1-beta.11", "11.22.1-beta.9"}
-
-
-def test_every_user_may_run_it(registry, scratch, monkeypatch):
-    monkeypatch.setenv(module.CACHE_VARIABLE, str(scratch / "cache"))
-    registry.pack(mode=0o700)
-    fetched = registry.install()
-    assert module.runnable_by(Shell(server_user()), fetched, scratch) is fetched
 
 
 @pytest.mark.parametrize(

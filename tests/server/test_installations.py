@@ -181,11 +181,3 @@ def test_a_closed_installation_is_copied_with_its_libraries(tmp_path, shelter):
         assert (copy.bindir.parents[2] / f"{name}.libs" / "libx.so").exists()
         assert shell.run([copy.program("initdb"), "--version"]).stdout == f"{name}\n"
         assert module.runnable_by(shell, copy, shelter) is copy
-
-
-@needs.root
-def test_a_copy_that_does_not_run_either_is_refused(tmp_path, shelter):
-    bindir = fake(tmp_path / "pg" / "x" / "bin", status="$(test $(id -u) = 0; echo $?)")
-    refused = r"cannot run a copy of PostgreSQL 16\.9 \(given folder\): postgres"
-    with pytest.raises(PreflightError, match=refused):
-        module.runnable_by(Shell(server_user()), module.describe(bindir), shelter)

@@ -8,12 +8,11 @@ from functools import partial
 from multiprocessing import Pipe
 
 import pytest
-from clusters import begun, bench_plan
+from clusters import begun
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Journal
 from benchlib.host.sampler import Sampler, host_counters, kernel_files
-from benchlib.host.shell import which
 from benchlib.host.telemetry import telemetry
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
@@ -24,7 +23,6 @@ from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.study.records import Parameters
 
 pytestmark = pytest.mark.usefixtures("journal")  # which sees that the server is afterwards as it was
 
@@ -278,21 +276,3 @@ def test_a_planted_password_appears_nowhere(variable, foreign, journal, place, s
             remote.query(wrong)
         seen += traceback.format_exception(caught.value)
     assert secret not in f"{seen} {caplog.text}"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("more", [{}, OWN])
-@pytest.mark.parametrize("step", ["tpcb-like-90", "load", "sysbench-write-only"])
-def test_each_step_of_a_study_of_a_managed_server_runs_in_a_whole_trial(foreign, trials, step, more):
-    if "sysbench" in step and which("sysbench") is None:
-        pytest.skip("no sysbench on the PATH")
-    level = {"workload": step, "target": {"server": "maker", **more}}
-    levels = {step: level, "other": {**level, "settings": {"work_mem": "8MB"}}}
-    steps = {"workloads": {step: load_workload(step)}, "arrangement": "fresh"}
-    with foreign.given(MAKER_MAY):
-        bench = trials.bench(bench_plan(levels, "tpcb-like-90", {"protocol": "prepared"}, **steps))
-        measurement, kept = trials.run(bench, step)
-        trials.close()
-    assert measurement.error is None
-    assert (kept / Parameters.FILE).is_file()
-    assert b"zebra" not in b"".join(path.read_bytes() for path in kept.iterdir())
