@@ -1,18 +1,14 @@
 """Control groups: limits on block I/O and memory for one cluster (cgroup versions 1 and 2).
 
-Only root creates groups, at the top of the hierarchy, outside the session's limits.
+Only root creates groups, at the top of the hierarchy.
 
-- Version 1 does not charge writeback by kernel threads to the server's group. Measured (Linux
-  6.18, ext4, PostgreSQL 18, TPC-B-like): it was charged all reads, 99 % of checkpoint bytes, and
-  72 % of the writes between checkpoints. The root group's limits apply to kernel threads, so loop
-  devices of the study are limited there. Shared disks are not: all users would be slow.
-- Version 2 charges the process that dirtied the page, if the group has both controllers. So both
-  are enabled (measured: Linux 6.1, ext4, all writes).
-- The memory limit counts page cache, shared and private memory, without swap. Pages already in
-  memory are not charged: evict the data first.
+- Version 1 does not charge writeback by kernel threads to the server's group. Measured (Linux 6.18,
+  ext4, TPC-B-like): 99 % of checkpoint bytes were charged, and 72 % of other writes. The root
+  group's limits apply to kernel threads, so loop devices of the study are limited there.
+- Version 2 charges the process that dirtied the page, if the group has both controllers.
+- The memory limit counts page cache, but not pages already in memory: evict the data first.
 
-Sources: kernel documentation, admin-guide/cgroup-v1/blkio-controller and memory;
-admin-guide/cgroup-v2: "IO Interface Files", "Writeback", "No Internal Process Constraint".
+Sources: kernel documentation, admin-guide/cgroup-v1/blkio-controller and memory; admin-guide/cgroup-v2.
 """
 
 import contextlib
@@ -146,8 +142,7 @@ def remarks(caps: Caps, *, ours: bool) -> list[str]:
 def make(caps: Caps, devices: Sequence[str], name: str, scope: Scope, *, ours: bool = False) -> Group:
     """Create the control group of a cluster, recorded in the journal.
 
-    Each of the ``devices`` gets the full I/O limits. ``ours``: they are loop devices of the study and
-    may be limited for all processes.
+    Each of the ``devices`` gets the full I/O limits; ``ours``: for all processes.
 
     Raises:
         PreflightError: as :func:`check`.

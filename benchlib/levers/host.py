@@ -1,11 +1,9 @@
 """``host``: kernel tunables, set for a trial, read back, restored by the journal.
 
-- ``vm.swappiness``, ``fs.file-max``: any sysctl.
-- ``kernel.sched_migration_cost_ns``, ``kernel.sched_min_granularity_ns``: the sysctl, or the file in
-  debugfs (Linux 5.13).
-- ``scheduler``, ``read_ahead_kb``, ``nr_requests``: queue files of the servers' block devices. A
-  partition uses its disk's queue. Disks below loop, RAID and mapped devices stay as they are.
-- ``transparent_hugepage``, ``transparent_hugepage.defrag``
+- any sysctl; ``kernel.sched_*`` in debugfs since Linux 5.13;
+- queue files of the servers' block devices, such as ``scheduler``. A partition uses its disk's queue;
+  disks below loop, RAID and mapped devices stay as they are;
+- ``transparent_hugepage``, ``transparent_hugepage.defrag``.
 
 A final ``?`` makes a name optional: a remark says if it is left out.
 
@@ -125,10 +123,9 @@ class Tunable:
         yield self.path, self.read(), value
 
     def _former_of_pair(self, ratio: Path, amount: Path, value: str) -> Iterator[tuple[Path, str, str]]:
-        """Yield the former values of two files for one kernel value: setting one makes the other 0.
+        """Yield the active one of two files for one kernel value: setting one makes the other 0.
 
-        Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0; writing an unchanged ratio keeps the
-        bytes active. So the active file is recorded.
+        Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0.
         """
         for path in (ratio, amount):
             if (former := path.read_text().strip()) != "0":
@@ -145,7 +142,7 @@ def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
     ``devices``: kernel names of the servers' block devices.
 
     Raises:
-        PreflightError: one is not available, or both views of a value are set.
+        PreflightError: one is not available, or both files of a value are set.
 
     """
     return _split(host, devices)[1]
@@ -153,8 +150,6 @@ def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
 
 def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -> dict[str, str]:
     """Set a level's tunables, recorded in the journal; return the values by name.
-
-    ``Scope.undo()`` restores all.
 
     Raises:
         PreflightError: one is no longer available.

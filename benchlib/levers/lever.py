@@ -84,14 +84,13 @@ class Wish:
 class Site:
     """An embedded cluster, with mounts, control groups and processes.
 
-    - ``name``: short, unique in the run; ``scratch``: the run's directory
+    - ``name``: unique in the run; ``scratch``: the run's directory
     - ``places``: directories by purpose; ``devices``: their block devices
-    - ``checks``: run after each trial, raise if a condition was lost
-    - ``before_load``: run before each load, without sessions; return the state by name
+    - ``checks``: raise after a trial if a condition was lost
+    - ``before_load``: run without sessions; return the state by name
     - ``lifts``: suspend limits between trials
-    - ``processes``: end with the cluster
     - ``entrance``: the load's connection, if not the server's
-    - ``follower``: creates a replica, by number, on a fleet host
+    - ``follower``: creates a replica on a fleet host
     """
 
     level: Level

@@ -115,8 +115,8 @@ class Replicas:
     def verify(self, count: str | None) -> Verified:
         """Verify ``synchronous_commit`` and the data right after a load; ``count`` is a query.
 
-        A final commit marks the end of the WAL. When it returns, ``quorum`` replicas must have reached its
-        position. Then all running replicas catch up and must return the primary's count.
+        When a final commit returns, ``quorum`` replicas must have reached it. Then all running replicas
+        catch up and must return the primary's count.
 
         Raises:
             InvariantError: the guarantee was broken, or counts differ.
@@ -184,8 +184,7 @@ class Replicas:
 class Watch:
     """A monitor of replicas: enter it around the load, call it repeatedly.
 
-    ``lag`` has a row per replica and second (bytes of WAL, seconds). It samples in a thread, since a
-    primary may hang.
+    ``lag`` has a row per replica and second (bytes of WAL, seconds), sampled in a thread.
     """
 
     def __init__(self, replicas: Replicas) -> None:

@@ -28,12 +28,10 @@ _OLDEST = 13
 class Replication(Model):
     """The replicas of a server.
 
-    - ``quorum``: begins ``synchronous_standby_names``, e.g. ``"FIRST 1"``; default: asynchronous
-    - ``storage``: for each replica, or one for all; default: the primary's
-    - ``on``: a fleet host for each replica
+    - ``quorum``: begins ``synchronous_standby_names``; default: asynchronous
+    - ``storage``: for each, or one for all; default: the primary's
+    - ``on``: a fleet host for each
     - ``delay_ms``: added network delay in each direction
-
-    The texts ``"standalone"``, ``"asynchronous"``, ``"synchronous"`` mean none, one, one with ``"FIRST 1"``.
     """
 
     replicas: Annotated[int, Field(ge=0, le=8)] = 1

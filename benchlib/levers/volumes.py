@@ -1,8 +1,7 @@
 """The directories of a server: the user's, or on a file system made for the study.
 
-A loop file is written in full and reused in the run. In a sparse one first writes are slower
-(800 MB: a third), and a full disk would show late. Direct I/O avoids caching twice. ext4's lazy
-initialisation and discard are off unless mount options enable them.
+A loop file is written in full, since first writes to a sparse one are slower, and reused in the run.
+Direct I/O avoids caching twice.
 """
 
 import os
@@ -38,8 +37,8 @@ _TRIAL_SIZE = 320 * facts.MEBIBYTE
 class Place(Model):
     """A directory of the server.
 
-    File systems other than ``tmpfs`` use a loop file in ``path`` or the scratch directory. ``size`` is in
-    bytes. A text is a ``path`` (``/…``) or a ``file_system``.
+    A loop file is in ``path`` or the scratch directory. ``size`` is in bytes. A text is a ``path`` (``/…``)
+    or a ``file_system``.
     """
 
     path: Annotated[str | None, Field(pattern="^/")] = None

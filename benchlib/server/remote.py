@@ -1,7 +1,6 @@
 """An external server, connected to through libpq.
 
-Passwords never appear in arguments, files or messages: libpq finds them, and the load tool gets them in
-environment variables.
+Passwords never appear in arguments, files or messages: libpq finds them, the environment has them.
 """
 
 import contextlib
@@ -162,8 +161,8 @@ class Remote(Server):
     def configure(self, settings: Mapping[str, SettingValue], scope: Scope) -> None:
         """Apply a level's settings and check that they take effect.
 
-        New sessions of benchlib and its load begin with them. Parameters that no session can set: by
-        ``ALTER SYSTEM`` until the scope is undone.
+        New sessions of benchlib and its load begin with them. Others need ``ALTER SYSTEM``, undone with
+        the scope.
 
         Raises:
             SettingError: a setting was refused or did not take effect.

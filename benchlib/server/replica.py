@@ -30,7 +30,7 @@ class Source:
 class Relay:
     """A proxy process that delays traffic between a replica and its primary.
 
-    Connect to ``sockets``. It switches to the servers' user itself, who may lack access to our Python.
+    Connect to ``sockets``. It switches to the servers' user itself.
 
     Raises:
         ServerError: it did not start.

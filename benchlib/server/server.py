@@ -129,7 +129,6 @@ class Server:
         """Return the load's parameters: ``setting``, ``unit``, ``boot_val``, ``source``.
 
         ``boot_val`` is the built-in default. Text that may name a host, directory or user is ``set``.
-        Omitted: parameters of the session, and text at its default.
         """
         return {row.pop("name"): row for row in self.query(read_sql("parameters"))}
 
