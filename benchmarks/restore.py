@@ -61,12 +61,12 @@ def main(scale: int, rounds: int, kinds: tuple[str, ...], out: Path) -> None:
 def _measure(kind: str, scale: int, rounds: int) -> list[dict[str, object]]:
     shell = Shell(server_user())
     rows: list[dict[str, object]] = []
-    with guarded_run(scratch_root(), "benchmarks/restore.py", print) as run, run.journal.chapter() as chapter:
+    with guarded_run(scratch_root(), "benchmarks/restore.py", print) as run, run.journal.scope() as scope:
         folder = shell.make_directory(run.folder / "disk")
         if kind != "scratch":
             place = Place(file_system=kind, size=(MIB_PER_SCALE * scale + 1024) * facts.MEBIBYTE)
             volumes.check(place, run.folder)
-            folder = volumes.provide(place, kind, run.folder, shell, chapter)
+            folder = volumes.provide(place, kind, run.folder, shell, scope)
         templates = Templates(run, shell, scale, lambda message: None)
         workload = load_workload("tpcb-like")
 

@@ -155,4 +155,4 @@ def journal(tmp_path: Path, foreign: Foreign, services: Path) -> Iterator[Journa
 @pytest.fixture
 def place(journal: Journal) -> Callable[..., Remote]:
     """Create a database or schema there, by the keys of a target, for one test."""
-    return lambda server="boss", **more: Remote.open(Target(server=server, **more), journal.chapter())
+    return lambda server="boss", **more: Remote.open(Target(server=server, **more), journal.scope())

@@ -71,9 +71,9 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def chapter(self) -> "Chapter":
-        """A new chapter: changes that are undone together."""
-        return Chapter(self)
+    def scope(self) -> "Scope":
+        """A new scope: changes that are undone together."""
+        return Scope(self)
 
     def standing(self) -> list[Change]:
         """What is noted and not struck off, oldest first, as far as it can be read.
@@ -147,7 +147,7 @@ class Journal:
         return resisting
 
 
-class Chapter:
+class Scope:
     """Changes that are undone together; as a context manager, at its end."""
 
     def __init__(self, journal: Journal) -> None:
@@ -168,7 +168,7 @@ class Chapter:
         self._standing[key] = change
 
     def undo(self) -> None:
-        """Undo the chapter's changes, newest first. What resists stays, for another attempt.
+        """Undo the scope's changes, newest first. What resists stays, for another attempt.
 
         Raises:
             StudyError: something resists; the message names it.

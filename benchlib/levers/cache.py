@@ -32,9 +32,7 @@ class Cache(Lever):
         if level.cache and replication_of(level).replicas:
             return "'cache' restarts the server, which disconnects its replicas: leave 'replication' out"
         if level.cache == "warm" and storage_of(level).memory:
-            return (
-                "the cap on memory would not count the pages that 'cache: warm' reads: use only one of them"
-            )
+            return "the cap on memory does not count the pages of 'cache: warm': use only one of them"
         return super().conflict(level)
 
     def survey(self, scratch: Path) -> list[Finding]:
@@ -47,9 +45,7 @@ class Cache(Lever):
             if _UNSUPPORTED:
                 raise PreflightError(_UNSUPPORTED)
             if wish.plan.level_workload(wish.name).beside:
-                raise PreflightError(
-                    "'cache' restarts the server, which would end the workload's background load"
-                )
+                raise PreflightError("'cache' restarts the server, which would end the background load")
         return []
 
     def after_start(self, site: Site) -> None:

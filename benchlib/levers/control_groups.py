@@ -1,19 +1,14 @@
 """Control groups: limits on block I/O and memory for one cluster (cgroup versions 1 and 2).
 
-Root creates groups at the top of the hierarchy, outside the session's limits; other users
-(version 2 only) inside a delegated group.
+Only root creates groups, at the top of the hierarchy.
 
-- Version 1 does not charge writeback by kernel threads to the server's group. Measured (Linux
-  6.18, ext4, PostgreSQL 18, TPC-B-like): it was charged all reads, 99 % of checkpoint bytes, and
-  72 % of the writes between checkpoints. The root group's limits apply to kernel threads, so loop
-  devices of the study are limited there. Shared disks are not: all users would be slow.
-- Version 2 charges the process that dirtied the page, if the group has both controllers. So both
-  are enabled (measured: Linux 6.1, ext4, all writes).
-- The memory limit counts page cache, shared and private memory, without swap. Pages already in
-  memory are not charged: evict the data first.
+- Version 1 does not charge writeback by kernel threads to the server's group. Measured (Linux 6.18,
+  ext4, TPC-B-like): 99 % of checkpoint bytes were charged, and 72 % of other writes. The root
+  group's limits apply to kernel threads, so loop devices of the study are limited there.
+- Version 2 charges the process that dirtied the page, if the group has both controllers.
+- The memory limit counts page cache, but not pages already in memory: evict the data first.
 
-Sources: kernel documentation, admin-guide/cgroup-v1/blkio-controller and memory;
-admin-guide/cgroup-v2: "IO Interface Files", "Writeback", "No Internal Process Constraint", "Delegation".
+Sources: kernel documentation, admin-guide/cgroup-v1/blkio-controller and memory; admin-guide/cgroup-v2.
 """
 
 import contextlib
@@ -23,7 +18,7 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import psutil
 from pydantic import Field
@@ -32,7 +27,7 @@ from benchlib.errors import PreflightError, ServerError, SettingError, os_errors
 from benchlib.host import facts
 from benchlib.host.changes import GROUPS, OURS, Grouped, Written, uncapped, write_kernel_file
 from benchlib.host.facts import number, queue_of, read
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.levers.lever import Size, refusal
 from benchlib.plan.level import Model
 
@@ -46,7 +41,6 @@ _MEMORY_FILES = {
 }
 # in the kernel's order on version 2, so that the line can be read back
 _IO = {"rbps": "read_bytes", "wbps": "write_bytes", "riops": "read_iops", "wiops": "write_iops"}
-_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 class Caps(Model):
@@ -88,9 +82,7 @@ class Group:
         files = [folder / name for folder in self.folders for name in ("memory.events", "memory.oom_control")]
         counts = "\n".join(read(file) or "" for file in files)
         if killed := sum(map(int, re.findall(r"^oom_kill (\d+)$", counts, re.MULTILINE))):
-            raise ServerError(
-                f"the kernel killed {killed} process(es) of the server: its memory cap is too low for its settings"
-            )
+            raise ServerError(f"the kernel killed {killed} process(es) of the server: memory cap too low")
         for path, line in self.limits:
             lines = (read(path) or "").splitlines()
             if line not in lines:
@@ -109,18 +101,17 @@ class Group:
                 _write(path, line)
 
 
-@dataclass(frozen=True)
-class _Hierarchy:
-    """The parent of new groups; ``missing`` controllers must be enabled first."""
+class _Hierarchy(NamedTuple):
+    """The parent of new groups.
+
+    - ``missing``: controllers to enable first
+    - ``for_all``: limits of the parent apply to kernel threads, too
+    """
 
     version: int
     parent: Path
     missing: tuple[str, ...] = ()
-
-    @property
-    def caps_for_all(self) -> bool:
-        """Whether limits here apply to kernel threads (not in a container)."""
-        return self.version == 1 and (self.parent / "release_agent").exists()
+    for_all: bool = False
 
 
 def check(caps: Caps, devices: Sequence[str]) -> None:
@@ -138,7 +129,7 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
 
 def remarks(caps: Caps, *, ours: bool) -> list[str]:
     """Return which writes the limits do not cover here."""
-    if not (caps.write_iops or caps.write_bytes) or (ours and _hierarchy("io").caps_for_all):
+    if not (caps.write_iops or caps.write_bytes) or (ours and _hierarchy("io").for_all):
         return []
     if any(refusal(_hierarchy, kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")):
         return [
@@ -148,11 +139,10 @@ def remarks(caps: Caps, *, ours: bool) -> list[str]:
     return []
 
 
-def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, ours: bool = False) -> Group:
+def make(caps: Caps, devices: Sequence[str], name: str, scope: Scope, *, ours: bool = False) -> Group:
     """Create the control group of a cluster, recorded in the journal.
 
-    Each of the ``devices`` gets the full I/O limits. ``ours``: they are loop devices of the study and
-    may be limited for all processes.
+    Each of the ``devices`` gets the full I/O limits; ``ours``: for all processes.
 
     Raises:
         PreflightError: as :func:`check`.
@@ -160,28 +150,25 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
 
     """
     numbers = _numbers(devices) if caps.caps_io else []
-    for hierarchy in map(_hierarchy, _kinds(caps)):
-        control = hierarchy.parent / "cgroup.subtree_control"
-        for controller in hierarchy.missing:
-            chapter.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
-            _write(control, f"+{controller}")
     folders: list[Path] = []
     limits: list[tuple[Path, str]] = []
     for kind in _kinds(caps):
-        hierarchy = _hierarchy(kind)
-        for_all = kind == "io" and ours and hierarchy.caps_for_all
-        folder = hierarchy.parent if for_all else hierarchy.parent / f"{OURS}{name}"
-        if folder not in folders:
-            folders.append(folder)
-            if not for_all:
-                chapter.note(Grouped(folder=folder))
-                with os_errors_as(SettingError, f"no control group {folder}"):
-                    folder.mkdir()
-        for file, line in _limits(kind, hierarchy.version, caps, numbers):
+        version, parent, missing, for_all = _hierarchy(kind)
+        control, for_all = parent / "cgroup.subtree_control", for_all and ours
+        for controller in missing:
+            scope.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
+            _write(control, f"+{controller}")
+        folder = parent if for_all else parent / f"{OURS}{name}"
+        if not for_all and folder not in folders:
+            scope.note(Grouped(folder=folder))
+            with os_errors_as(SettingError, f"no control group {folder}"):
+                folder.mkdir()
+        folders += [folder] if folder not in folders else []
+        for file, line in _limits(kind, version, caps, numbers):
             path = folder / file
             if path.exists() or not re.search("memsw|swap", file):
                 if for_all:
-                    chapter.note(Written(path=path, former=_in_force(path, line), value=line))
+                    scope.note(Written(path=path, former=_in_force(path, line), value=line))
                 _write(path, line)
                 limits.append((path, line))
     group = Group(tuple(folders), tuple(limits))
@@ -191,14 +178,14 @@ def make(caps: Caps, devices: Sequence[str], name: str, chapter: Chapter, *, our
 
 def _kinds(caps: Caps) -> list[Kind]:
     """Return the limited resources; I/O is last, to be undone first: throttled processes cannot die."""
-    wanted: dict[Kind, Any] = {"memory": caps.memory, "io": caps.caps_io}
-    return [kind for kind, capped in wanted.items() if capped]
+    memory: list[Kind] = ["memory"] if caps.memory else []
+    return [*memory, "io"] if caps.caps_io else memory
 
 
 def _numbers(devices: Sequence[str]) -> list[str]:
     """Return the device numbers of whole disks, since partitions have no queue."""
     if not devices:
-        raise PreflightError("the data lies on no block device: put it on a disk to cap block I/O")
+        raise PreflightError("the data are on no block device: put them on a disk to cap block I/O")
     return list(dict.fromkeys(number(queue_of(name)) for name in devices))
 
 
@@ -244,50 +231,27 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
     for mount in sorted(mounts, key=lambda mount: mount.fstype):  # version 1 first
         root = Path(mount.mountpoint)
         if mount.fstype == "cgroup" and _V1_NAMES[kind] in mount.opts.split(","):
-            if not os.access(root, os.W_OK):
-                raise PreflightError(f"making control groups in {root} needs root, and a writable mount")
             if kind == "io" and not (root / "blkio.throttle.read_iops_device").exists():
                 raise PreflightError("this kernel was built without throttling of block I/O")
-            return _Hierarchy(1, root)
-        if mount.fstype == "cgroup2" and kind in _names_in(root / "cgroup.controllers"):
-            return _v2_hierarchy(kind, root)
-    raise PreflightError(
-        f"no mounted control group hierarchy has the {kind} controller: "
-        "this needs Linux and a visible /sys/fs/cgroup"
-    )
+            # in a container there is no release_agent, and the limits apply to its own processes only
+            found = _Hierarchy(1, root, for_all=kind == "io" and (root / "release_agent").exists())
+        elif mount.fstype == "cgroup2" and kind in _names_in(root / "cgroup.controllers"):
+            found = _Hierarchy(2, root, _missing(kind, root))
+        else:
+            continue
+        if os.geteuid() != 0 or not os.access(root, os.W_OK):
+            raise PreflightError(f"making control groups in {root} needs root and a writable mount")
+        return found
+    raise PreflightError(f"no control group hierarchy below {known} has the {kind} controller")
 
 
-def _v2_hierarchy(kind: Kind, root: Path) -> _Hierarchy:
-    """Return the parent group on version 2.
-
-    Moving a process needs write access to a common parent. Except for the root group, a group with
-    processes cannot enable controllers for its children.
-    """
-    above = [root] if os.geteuid() == 0 else [root / path for path in _own_v2_group().parents]
-    writable = [
-        folder for folder in above if all(os.access(folder / f, os.W_OK) for f in (".", "cgroup.procs"))
-    ]
-    if not writable:
-        raise PreflightError(
-            f"making control groups in {root} needs root and a writable mount, "
-            "or a delegated group, such as 'systemd-run --user --scope' gives"
-        )
-    for parent in writable:
-        offered = _names_in(parent / "cgroup.controllers")
-        wanted = [c for c in dict.fromkeys((kind, "memory")) if c in offered]
-        missing = tuple(c for c in wanted if c not in _names_in(parent / "cgroup.subtree_control"))
-        topmost = not (parent / "cgroup.type").exists()
-        if kind in wanted and (not missing or topmost or not _names_in(parent / "cgroup.procs")):
-            return _Hierarchy(2, parent, missing)
-    raise PreflightError(
-        f"the {kind} controller cannot be enabled below {writable[0]}: it is not delegated, or the group "
-        "has processes (as in a container). Move them to a group below it."
-    )
-
-
-def _own_v2_group() -> Path:
-    lines = _OWN_GROUPS.read_text().splitlines()
-    return Path(next(line.removeprefix("0::/") for line in lines if line.startswith("0::/")))
+def _missing(kind: Kind, root: Path) -> tuple[str, ...]:
+    """Return the controllers of version 2 to enable; a container's top group with processes cannot."""
+    wanted = {kind, "memory"}.intersection(_names_in(root / "cgroup.controllers"))
+    missing = wanted.difference(_names_in(root / "cgroup.subtree_control"))
+    if missing and (root / "cgroup.type").exists() and _names_in(root / "cgroup.procs"):
+        raise PreflightError(f"cannot enable the {kind} controller: {root} has processes (a container)")
+    return tuple(sorted(missing))
 
 
 def _names_in(path: Path) -> list[str]:

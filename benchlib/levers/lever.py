@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
 from benchlib.errors import BenchlibError
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Process, Shell
 from benchlib.levers.replicas import Replicas
 from benchlib.load.tool import Connection
@@ -84,21 +84,20 @@ class Wish:
 class Site:
     """An embedded cluster, with mounts, control groups and processes.
 
-    - ``name``: short, unique in the run; ``scratch``: the run's directory
+    - ``name``: unique in the run; ``scratch``: the run's directory
     - ``places``: directories by purpose; ``devices``: their block devices
-    - ``checks``: run after each trial, raise if a condition was lost
-    - ``before_load``: run before each load, without sessions; return the state by name
+    - ``checks``: raise after a trial if a condition was lost
+    - ``before_load``: run without sessions; return the state by name
     - ``lifts``: suspend limits between trials
-    - ``processes``: end with the cluster
     - ``entrance``: the load's connection, if not the server's
-    - ``follower``: creates a replica, by number, on a fleet host
+    - ``follower``: creates a replica on a fleet host
     """
 
     level: Level
     name: str
     scratch: Path
     shell: Shell
-    chapter: Chapter
+    scope: Scope
     program: Callable[[str], Path]
     cluster: Cluster
     places: dict[str, Path] = field(default_factory=dict)
@@ -186,7 +185,7 @@ class Lever:
     def after_start(self, site: Site) -> None:
         """Act on the running server."""
 
-    def before_trial(self, site: Site, chapter: Chapter) -> dict[str, str]:
+    def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
         """Set values for trials, recorded in the journal; return them by name.
 
         Raises:

@@ -17,7 +17,7 @@ from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
 from benchlib.plan.level import Level, Model
 from benchlib.plan.model import Plan
-from benchlib.server.cluster import START_LIMIT_S, Cluster, log_text, superuser_session
+from benchlib.server.cluster import START_LIMIT_S, log_text, superuser_session
 
 _PREPARING = (1, 21)
 """The first version with prepared statements in transaction and statement mode."""
@@ -85,8 +85,11 @@ class PoolerLever(Lever):
         requested = {"pool_mode": pooler.mode, "default_pool_size": str(pooler.pool_size)}
         for _ in ticks(START_LIMIT_S):
             check()
-            with contextlib.suppress(psycopg.OperationalError):
-                in_force = _settings(server)
+            with (
+                contextlib.suppress(psycopg.OperationalError),
+                superuser_session(str(server.sockets), _PORT, "pgbouncer") as console,
+            ):
+                in_force = {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}
                 break
         if not requested.items() <= in_force.items():
             raise SettingError(f"pooler: requested {requested}, its console shows {in_force or 'nothing'}")
@@ -109,8 +112,3 @@ def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
         raise PreflightError("no pgbouncer found: install the package (Debian: apt install pgbouncer)")
     line = Shell(server_user()).run([program, "--version"], timeout_s=60).stdout
     return program, tuple(map(int, re.findall(r"\d+", line)[:2]))
-
-
-def _settings(server: Cluster) -> dict[str, str]:
-    with superuser_session(str(server.sockets), _PORT, "pgbouncer") as console:
-        return {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}

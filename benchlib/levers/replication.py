@@ -21,16 +21,17 @@ _SHORTHANDS: dict[str, dict[str, Any]] = {
     "synchronous": {"quorum": "FIRST 1"},
 }
 
+_OLDEST = 13
+"""The first version whose replicas report their written WAL."""
+
 
 class Replication(Model):
     """The replicas of a server.
 
-    - ``quorum``: begins ``synchronous_standby_names``, e.g. ``"FIRST 1"``; default: asynchronous
-    - ``storage``: for each replica, or one for all; default: the primary's
-    - ``on``: a fleet host for each replica
+    - ``quorum``: begins ``synchronous_standby_names``; default: asynchronous
+    - ``storage``: for each, or one for all; default: the primary's
+    - ``on``: a fleet host for each
     - ``delay_ms``: added network delay in each direction
-
-    The texts ``"standalone"``, ``"asynchronous"``, ``"synchronous"`` mean none, one, one with ``"FIRST 1"``.
     """
 
     replicas: Annotated[int, Field(ge=0, le=8)] = 1
@@ -104,19 +105,14 @@ class ReplicationLever(Lever):
         return [Finding(self.key, lacking)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check WAL settings, disk space and pg_basebackup."""
+        """Check version, disk space and pg_basebackup."""
         wanted = replication_of(wish.level)
         if not wanted.replicas:
             return []
-        if str(wish.level.settings.get("wal_level", "")).lower() == "minimal":
-            raise PreflightError("wal_level = minimal writes too little WAL for a replica: use replica")
-        # copying a replica takes two connections; each earlier replica has one
-        needed = {"max_wal_senders": wanted.replicas + 1, "max_replication_slots": wanted.replicas}
-        for name, least in needed.items():
-            given = str(wish.level.settings.get(name, least))
-            if given.isdecimal() and int(given) < least:
-                raise PreflightError(f"{name} = {given}: {wanted.replicas} replica(s) need {least}")
-        find_program_for(find_installation(wish.level.postgres), "pg_basebackup")
+        installation = find_installation(wish.level.postgres)
+        if installation.major < _OLDEST:
+            raise PreflightError(f"{installation.label}: replicas need PostgreSQL {_OLDEST} or later")
+        find_program_for(installation, "pg_basebackup")
         if wanted.on:  # checked on those hosts later
             return []
         if not wanted.storage:

@@ -8,7 +8,6 @@ from pydantic import AfterValidator, BeforeValidator
 
 from benchlib.errors import PreflightError
 from benchlib.host import files
-from benchlib.host.facts import read
 from benchlib.levers.lever import Lever, Wish
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
@@ -17,8 +16,8 @@ from benchlib.plan.words import decoded
 from benchlib.server.installations import find_installation
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
-_FILE_LOCATIONS = {"data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"}
-_CONNECTIONS_AND_LOG = {
+_DECIDED = {
+    *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"),
     *("port", "listen_addresses", "unix_socket_directories", "unix_socket_group", "unix_socket_permissions"),
     *("logging_collector", "log_destination", "event_source"),
 }
@@ -60,21 +59,8 @@ def _by_name(value: object) -> object:
     return settings
 
 
-_LIBRARIES = (
-    *("lib", "lib/postgresql", "lib64", "lib64/pgsql", "lib64/postgresql"),
-    "lib/x86_64-linux-gnu/postgresql",
-)
+_LIBRARIES = ("lib*", "lib*/p*", "lib*/*/postgresql")
 """Directories of loadable libraries, relative to the parent of the programs' directory."""
-
-
-def _listed(value: str) -> list[str]:
-    return [name.strip().strip("\"'") for name in value.split(",") if name.strip().strip("\"'")]
-
-
-def _free_huge_pages() -> int | None:
-    rows = (read("/proc/meminfo") or "").splitlines()
-    free = [line.split()[1] for line in rows if line.startswith("HugePages_Free:")]
-    return int(free[0]) if free else None
 
 
 class Settings(Lever):
@@ -89,43 +75,24 @@ class Settings(Lever):
         if level.target:
             return None
         reasons = list[str]()
-        if named := sorted(_FILE_LOCATIONS & level.settings.keys()):
-            reasons.append(
-                f"benchlib decides where an embedded server has its files: leave out {', '.join(named)}"
-            )
-        if named := sorted(_CONNECTIONS_AND_LOG & level.settings.keys()):
-            reasons.append(
-                f"benchlib decides how an embedded server is reached and where it logs: leave out {', '.join(named)}"
-            )
+        if named := sorted(_DECIDED & level.settings.keys()):
+            reasons.append(f"benchlib decides these of an embedded server: leave out {', '.join(named)}")
         if not level.replication and str(level.settings.get("synchronous_standby_names", "")).strip():
-            reasons.append(
-                "synchronous_standby_names without standbys makes every commit wait for ever: leave it out, "
-                "or add replicas with 'replication'"
-            )
+            reasons.append("synchronous_standby_names needs replicas: use 'replication', or leave it out")
         return "; ".join(reasons) or None
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check preloaded libraries and required huge pages."""
-        level = wish.level
-        if level.target:
+        """Check that preloaded libraries are installed."""
+        if wish.level.target:
             return []
-        installation = find_installation(level.postgres)
-        folders = [installation.bindir.parent / place for place in _LIBRARIES]
-        library_folders = [folder for folder in folders if folder.is_dir()]
-        for name in _listed(str(level.settings.get("shared_preload_libraries", ""))):
-            file = f"{name.removeprefix('$libdir/').removesuffix('.so')}.so"
-            found = any((folder / file).is_file() for folder in library_folders)
-            if library_folders and "/" not in file and not found:
-                raise PreflightError(
-                    f"shared_preload_libraries: {installation.label} has no library '{name}': "
-                    "install the extension for that server, or leave it out"
-                )
-        insists = str(level.settings.get("huge_pages", "")).lower() == "on"
-        if insists and not any("hugepages" in key for key in level.host) and _free_huge_pages() == 0:
-            raise PreflightError(
-                "huge_pages = on, but this host has no free huge pages: reserve some (sysctl vm.nr_hugepages, "
-                "or 'host' of the level), or use huge_pages = try"
-            )
+        installation = find_installation(wish.level.postgres)
+        prefix = installation.bindir.parent
+        folders = [file.parent for folder in _LIBRARIES for file in prefix.glob(f"{folder}/plpgsql.so")]
+        for name in str(wish.level.settings.get("shared_preload_libraries", "")).split(","):
+            library = name.strip(" \"'").removeprefix("$libdir/").removesuffix(".so")
+            found = any((folder / f"{library}.so").is_file() for folder in folders)
+            if library and folders and "/" not in library and not found:
+                raise PreflightError(f"{installation.label} has no library '{library}': install it")
         return []
 
     def settings(self, level: Level) -> dict[str, SettingValue]:

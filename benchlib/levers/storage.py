@@ -64,7 +64,7 @@ class Storage(control_groups.Caps):
     def provide(self, name: str, site: Site) -> dict[str, Path]:
         """Create the directories of the server ``name``."""
         return {
-            kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.chapter)
+            kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.scope)
             for kind, place in self.places.items()
         }
 
@@ -81,7 +81,7 @@ class Storage(control_groups.Caps):
             for folder in places.values() if "data" in places else (server.placed, *places.values()):
                 evict(folder)
         devices, ours = _devices(places, site.scratch), self.on_our_devices
-        group = control_groups.make(self, devices, f"{site.scratch.name}-{name}", site.chapter, ours=ours)
+        group = control_groups.make(self, devices, f"{site.scratch.name}-{name}", site.scope, ours=ours)
         server.groups = group.folders
         site.checks.append(group.check)
         site.lifts.append(group.lifted)

@@ -34,9 +34,7 @@ class TargetLever(Lever):
         if target is None:
             return []
         if target.own_schema and _MAKES_SCHEMA.search(plan.level_workload(wish.name).load_sql):
-            raise PreflightError(
-                "its workload creates schemas, which does not work with 'own_schema': leave that out"
-            )
+            raise PreflightError("the workload creates schemas: it cannot run with 'own_schema'")
         clients = plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside
         return Remote(target).preflight(
             clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib

@@ -1,8 +1,7 @@
 """The directories of a server: the user's, or on a file system made for the study.
 
-A loop file is written in full and reused in the run. In a sparse one first writes are slower
-(800 MB: a third), and a full disk would show late. Direct I/O avoids caching twice. ext4's lazy
-initialisation and discard are off unless mount options enable them.
+A loop file is written in full, since first writes to a sparse one are slower, and reused in the run.
+Direct I/O avoids caching twice.
 """
 
 import os
@@ -18,7 +17,7 @@ from benchlib.errors import PreflightError, TrialError
 from benchlib.host import facts, files
 from benchlib.host.changes import OURS, Attached, Made, Mounted, loop_devices
 from benchlib.host.files import check_folder
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers.lever import Size
 from benchlib.plan.level import Model
@@ -31,7 +30,6 @@ _MAKE = {
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
     "btrfs": ["mkfs.btrfs", "-q", "-f", "--nodiscard"],
 }  # fmt: skip
-_MAKERS = "Debian: e2fsprogs, xfsprogs, btrfs-progs"
 _TRIAL_SIZE = 320 * facts.MEBIBYTE
 """Size of the file system in a test; xfs needs 300 MiB."""
 
@@ -39,8 +37,8 @@ _TRIAL_SIZE = 320 * facts.MEBIBYTE
 class Place(Model):
     """A directory of the server.
 
-    File systems other than ``tmpfs`` use a loop file in ``path`` or the scratch directory. ``size`` is in
-    bytes. A text is a ``path`` (``/…``) or a ``file_system``.
+    A loop file is in ``path`` or the scratch directory. ``size`` is in bytes. A text is a ``path`` (``/…``)
+    or a ``file_system``.
     """
 
     path: Annotated[str | None, Field(pattern="^/")] = None
@@ -80,33 +78,23 @@ def check(place: Place, scratch: Path) -> None:
     if place.file_system is None:
         return
     if os.geteuid() != 0:
-        raise PreflightError(
-            f"only root can make a file system ({place.file_system}): run as root, or mount one and "
-            "name its directory as the 'path'"
-        )
+        raise PreflightError(f"only root can make a {place.file_system}: run as root, or set a 'path' only")
     in_memory, folder = place.file_system == "tmpfs", Path(place.path or scratch)
     wanted = (place.size or 0) // facts.MEBIBYTE
     free = facts.available_memory_mib() if in_memory else facts.free_mib(folder)
     if wanted > free:
-        where = "of memory" if in_memory else f"under {folder}"
-        raise PreflightError(
-            f"a {place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB {where} are free. "
-            "Set a smaller 'size' or another 'path'."
-        )
+        where = "in memory" if in_memory else f"under {folder}"
+        raise PreflightError(f"{place.file_system} of {wanted:,} MiB does not fit: {free:,} MiB free {where}")
     _try(place)
 
 
 def _check_folder(path: Path, *, for_server: bool) -> None:
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        raise PreflightError(
-            f"{path} is not a writable directory: create it, mount a disk there, or change its owner"
-        )
+        raise PreflightError(f"{path} is not a writable directory: create it, or change its owner")
     check_folder(path)
     user = server_user()
     if for_server and Shell(user).run(["test", "-x", path]).returncode != 0:
-        raise PreflightError(
-            f"the servers' user {user} cannot enter {path}: run chmod o+x on it and its parents"
-        )
+        raise PreflightError(f"user {user} cannot enter {path}: run chmod o+x on it and its parents")
 
 
 @cache
@@ -123,84 +111,77 @@ def _try(place: Place) -> None:
     unshare = ["unshare", "--mount", "--propagation", "slave"]
     done = Shell().run([*unshare, "sh", "-c", script], timeout_s=60)
     if done.returncode != 0:
-        raise PreflightError(
-            f"a {place.file_system} cannot be made here: {done.complaint}. Needed: kernel support, the right to "
-            f"mount, valid mount options, and mkfs ({_MAKERS}). Or give only a 'path'."
-        )
+        raise PreflightError(f"cannot make {place.file_system}: {done.complaint}; mkfs and mount are needed")
 
 
-def provide(place: Place, name: str, scratch: Path, shell: Shell, chapter: Chapter) -> Path:
+def provide(place: Place, name: str, scratch: Path, shell: Shell, scope: Scope) -> Path:
     """Create a private empty directory (0700); the journal removes it.
 
     The mount's path contains ``scratch``, the run's directory, and ``name``.
 
     Raises:
         TrialError: failed; with the program's output.
-        StudyError: the journal cannot be written.
 
     """
     if place.file_system is None:
-        return shell.make_directory(_home(place, scratch, chapter) / name)
+        return shell.make_directory(_home(place, scratch, scope) / name)
     source = "tmpfs"
     if place.file_system != "tmpfs":
-        folder = _home(place, scratch, chapter) if place.path else scratch
-        source = _attach(_image(folder, place.size or 0, scratch), scratch, chapter)
+        folder = _home(place, scratch, scope) if place.path else scratch
+        source = _attach(_image(folder, place.size or 0, scratch), scratch, scope)
         _run([*_MAKE[place.file_system], source], scratch)
-    return shell.make_directory(_mount(place, source, name, scratch, chapter))
+    return shell.make_directory(_mount(place, source, name, scratch, scope))
 
 
-def mount_image(place: Place, image: Path, name: str, scratch: Path, chapter: Chapter) -> Path:
+def mount_image(place: Place, image: Path, name: str, scratch: Path, scope: Scope) -> Path:
     """Mount a copy of an image; return the server's directory in it.
 
     Its own journal recovers the file system.
 
     Raises:
         TrialError: failed; with the program's output.
-        StudyError: the journal cannot be written.
 
     """
-    return _mount(place, _attach(image, scratch, chapter), name, scratch, chapter)
+    return _mount(place, _attach(image, scratch, scope), name, scratch, scope)
 
 
-def _mount(place: Place, source: str, name: str, scratch: Path, chapter: Chapter) -> Path:
+def _mount(place: Place, source: str, name: str, scratch: Path, scope: Scope) -> Path:
     mount_point = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
-    chapter.note(Mounted(target=mount_point))
+    scope.note(Mounted(target=mount_point))
     _run(["mount", "-t", str(place.file_system), "-o", _mount_options(place), source, mount_point], scratch)
     # not its root: initdb needs an empty directory, ext4 has lost+found
     return mount_point / "files"
 
 
-def _home(place: Place, scratch: Path, chapter: Chapter) -> Path:
+def _home(place: Place, scratch: Path, scope: Scope) -> Path:
     home = Made(folder=Path(place.path or scratch).resolve() / f"{OURS}{secrets.token_hex(4)}")
-    chapter.note(home)
+    scope.note(home)
     home.make()
     return home.folder
 
 
 def _image(folder: Path, size: int, scratch: Path) -> Path:
     """Return an unused file of this size, or write a new one."""
-    spare = [image for image in folder.glob("image-*") if not loop_devices(image)]
-    for image in spare:
-        if image.stat().st_size == size:
-            return image
-    for image in spare:
+    spare = {image.stat().st_size: image for image in folder.glob("image-*") if not loop_devices(image)}
+    if size in spare:
+        return spare[size]
+    for image in spare.values():
         files.remove(image)  # to use no more disk than one level needs
-    unwritten, image = folder / "unwritten", folder / f"image-{secrets.token_hex(4)}"
+    image = folder / f"image-{secrets.token_hex(4)}"
     # 0600: it will hold the server's data
-    _run(["install", "--mode=600", "/dev/null", unwritten], scratch)
-    zeros = ["dd", "if=/dev/zero", f"of={unwritten}", "bs=4M", "iflag=count_bytes", f"count={size}"]
+    _run(["install", "--mode=600", "/dev/null", image], scratch)
+    zeros = ["dd", "if=/dev/zero", f"of={image}", "bs=4M", "iflag=count_bytes", f"count={size}"]
     try:  # contiguous if possible
-        _run(["fallocate", "--posix", f"--length={size}", unwritten], scratch)
+        _run(["fallocate", "--posix", f"--length={size}", image], scratch)
         _run([*zeros, "oflag=direct", "conv=notrunc", "status=none"], scratch)
     except BaseException:
-        files.remove(unwritten)
+        files.remove(image)
         raise
-    files.rename(unwritten, image)
     return image
 
 
-def _attach(image: Path, scratch: Path, chapter: Chapter) -> str:
-    chapter.note(Attached(file=image))
+def _attach(image: Path, scratch: Path, scope: Scope) -> str:
+    scope.note(Attached(file=image))
     # if another process takes the free device, losetup looks for the next
     return _run(["losetup", "--find", "--show", "--direct-io=on", image], scratch)
 

@@ -34,38 +34,15 @@ _END_SESSIONS = {what: read_sql(f"end_sessions_of_{what}") for what in _STATEMEN
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
-    """Connect in autocommit mode to a service or URI; ``parameters`` take precedence.
-
-    Raises:
-        psycopg.Error: the server cannot be reached, or refuses.
-
-    """
+    """Connect in autocommit mode to a service or URI; ``parameters`` take precedence."""
     conninfo = server if "://" in server else make_conninfo(service=server)
     return open_session(conninfo, ours=False, **parameters)
-
-
-def alter(connection: Session, scope: sql.Composable, name: str, value: str | None) -> None:
-    """Set a parameter for new sessions with ``ALTER {scope} SET``; None resets it.
-
-    ``ALTER SYSTEM`` takes effect after :func:`reload`.
-
-    Raises:
-        psycopg.Error: the server refuses.
-
-    """
-    parameter = sql.Identifier(*name.split("."))
-    change = sql.SQL("RESET {}" if value is None else "SET {} = {}").format(parameter, sql.Literal(value))
-    connection.execute(sql.SQL("ALTER {} {}").format(scope, change))
 
 
 def in_auto_conf(connection: Session, view: str, name: str) -> str | None:
     """Return a parameter's value set by ``ALTER SYSTEM``, or None.
 
     ``view``: pg_file_settings or pg_settings.
-
-    Raises:
-        psycopg.Error: the server refuses the query.
-
     """
     row = connection.execute(_IN_AUTO_CONF.format(view=view), [name.lower()]).fetchone()
     return row[0] if row else None
@@ -75,7 +52,6 @@ def reload(connection: Session) -> None:
     """Reload the server's configuration and wait until this session sees it.
 
     Raises:
-        psycopg.Error: the server refuses.
         StudyError: the time limit passed.
 
     """
@@ -85,13 +61,14 @@ def reload(connection: Session) -> None:
     for _ in ticks(_RELOAD_LIMIT_S, 0.02):
         if connection.execute(loaded).fetchall() != before:
             return
-    raise StudyError(
-        f"the server did not reload its configuration within {_RELOAD_LIMIT_S:.0f} s; see its log"
-    )
+    raise StudyError(f"the server did not reload its settings in {_RELOAD_LIMIT_S:.0f} s: see its log")
 
 
 class Altered(Change):
-    """A parameter set by ``ALTER SYSTEM``; ``former``: its value before, or None."""
+    """A parameter set by ``ALTER SYSTEM``; ``former``: its value before, or None.
+
+    It takes effect after :func:`reload`.
+    """
 
     server: str
     name: str
@@ -103,25 +80,20 @@ class Altered(Change):
         return f"ALTER SYSTEM {self.name} = {self.value} on “{self.server}” (before: {before})"
 
     def make(self, connection: Session) -> None:
-        """Set the value; it takes effect after :func:`reload`.
-
-        Raises:
-            psycopg.Error: the server refuses.
-
-        """
-        alter(connection, sql.SQL("SYSTEM"), self.name, self.value)
+        """Set the value."""
+        self._set(connection, self.value)
 
     def undo(self) -> None:
-        """Restore the former value and reload, unless the owner has changed it since.
-
-        Raises:
-            StudyError: the server cannot be reached, or refuses.
-
-        """
+        """Restore the former value and reload, unless the owner has changed it since."""
         with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
             if not self._owner_changed_it(connection):
-                alter(connection, sql.SQL("SYSTEM"), self.name, self.former)
+                self._set(connection, self.former)
                 reload(connection)
+
+    def _set(self, connection: Session, value: str | None) -> None:
+        statement = "ALTER SYSTEM RESET {}" if value is None else "ALTER SYSTEM SET {} = {}"
+        parameter = sql.Identifier(*self.name.split("."))
+        connection.execute(sql.SQL(statement).format(parameter, sql.Literal(value)))
 
     def _owner_changed_it(self, connection: Session) -> bool:
         """Return whether the file has a third value; False if we may not read it."""
@@ -144,21 +116,11 @@ class Created(Change):
         return f"{self.what} {self.name} on “{self.server}”"
 
     def make(self, connection: Session) -> None:
-        """Create it.
-
-        Raises:
-            psycopg.Error: the server refuses, or the name exists.
-
-        """
+        """Create it."""
         connection.execute(sql.SQL(_STATEMENTS[self.what][0]).format(sql.Identifier(self.name)))
 
     def undo(self) -> None:
-        """Drop it after ending its sessions.
-
-        Raises:
-            StudyError: the server cannot be reached, or refuses.
-
-        """
+        """Drop it after ending its sessions."""
         with asking(_RESISTS, StudyError), connect_to(self.server) as connection:
             for _ in ticks(30.0, 0.1):
                 if not connection.execute(_END_SESSIONS[self.what], {"name": self.name}).fetchall():

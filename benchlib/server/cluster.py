@@ -1,10 +1,10 @@
 """An embedded PostgreSQL cluster: create, configure, start, stop.
 
-The server listens on a Unix socket, and on a network address only for remote clients. The guardian
-process ends it if this process dies.
+It listens on a Unix socket, and on a network address only for remote clients.
 """
 
 import contextlib
+import io
 import os
 import re
 import secrets
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
@@ -38,7 +38,7 @@ STOP_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Door:
+class NetworkAccess:
     """The network access to a cluster: address, port, permitted clients, password."""
 
     address: str
@@ -80,7 +80,7 @@ class Cluster(Server):
         self.placed, self.placed_wal = self.data, self.data / "pg_wal"
         self.sockets = folder / "s"
         self.log = folder / "server.log"
-        self.door: Door | None = None
+        self.network: NetworkAccess | None = None
         self._process: Process | None = None
 
     @property
@@ -98,27 +98,28 @@ class Cluster(Server):
     @property
     def port(self) -> int:
         """The port."""
-        return self.door.port if self.door else PORT
+        return self.network.port if self.network else PORT
 
     @property
     def connection(self) -> Connection:
         """The load tool's connection."""
         return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
 
-    def open_door(self, door: Door) -> None:
+    def listen(self, access: NetworkAccess) -> None:
         """Listen at an address from the next start on; :meth:`admit` sets the password."""
-        self.door = door
+        self.network = access
         lines = ["local all all trust", "local replication all trust"]
         lines += [
-            f"host all,replication {SUPERUSER} {ip_network(client)} scram-sha-256" for client in door.clients
+            f"host all,replication {SUPERUSER} {ip_network(client)} scram-sha-256"
+            for client in access.clients
         ]
         self.write("pg_hba.conf", "\n".join([*lines, ""]))
 
     def admit(self) -> None:
         """Set the network password; the server receives only its hash."""
-        if self.door:
+        if self.network:
             with asking(), self.connect(self.maintenance) as connection:
-                secret, user = self.door.password.encode(), SUPERUSER.encode()
+                secret, user = self.network.password.encode(), SUPERUSER.encode()
                 verifier = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
                 statement = SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(SUPERUSER), Literal(verifier))
                 connection.execute("SET synchronous_commit = local")  # no replica is connected yet
@@ -166,9 +167,9 @@ class Cluster(Server):
         return copy
 
     def place(self, data: Path) -> None:
-        """Have the data elsewhere: a link leads there.
+        """Link the data directory to another one.
 
-        Where that is, is remembered and never read from the link again, which the servers' user may exchange.
+        The link is never read again: the servers' user may exchange it.
         """
         self.shell.link(self.data, data)
         self.placed, self.placed_wal = data, data / "pg_wal"
@@ -193,7 +194,7 @@ class Cluster(Server):
         """
         label, program = self.installation.label, self.installation.program("postgres")
         offset = self.log_size()
-        address = self.door.address if self.door else ""
+        address = self.network.address if self.network else ""
         argv: list[str | Path] = [
             program, "-D", self.data, "-h", address, "-k", self.sockets, "-p", str(self.port)
         ]  # fmt: skip
@@ -233,24 +234,22 @@ class Cluster(Server):
 
     def log_size(self) -> int:
         """Return the length of the server's log in bytes."""
-        with contextlib.suppress(OSError, PreflightError):
-            descriptor = files.opened(self.log, owner=self.shell.uid)
-            try:
-                return os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
-        return 0
+        with _opened_log(self.shell, self.log) as file:
+            return file.seek(0, os.SEEK_END)
 
 
 def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
     """Return a log from a byte offset on; empty if it is not a file of the user."""
-    try:
-        descriptor = files.opened(log, owner=shell.uid)
-    except (OSError, PreflightError):
-        return ""
-    with os.fdopen(descriptor, "rb") as file:
+    with _opened_log(shell, log) as file:
         file.seek(offset)
         return file.read().decode(errors="replace")
+
+
+def _opened_log(shell: Shell, log: Path) -> BinaryIO:
+    try:
+        return os.fdopen(files.opened(log, owner=shell.uid), "rb")
+    except (OSError, PreflightError):
+        return io.BytesIO()
 
 
 def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
@@ -273,9 +272,6 @@ def superuser_session(host: str, port: int, dbname: str, password: str | None = 
     )  # fmt: skip
 
 
-_IN_FILE = re.compile(r' in file ".*" line \d+')
-
-
 def log_lines(output: str) -> list[str]:
     """Return a log's lines, without refusals while the server starts."""
     lines = map(str.strip, output.splitlines())
@@ -288,6 +284,6 @@ def failure_reason(output: str) -> str:
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:
         # the lines before it name the faults in the file
-        faults = [_IN_FILE.sub("", line.strip()) for line in re.findall(r"LOG: *(.*parameter.*)", output)]
+        faults = re.findall(r"LOG: *(.*parameter.*?)(?: in file .* line \d+)?$", output, re.MULTILINE)
         errors = ["; ".join(faults)] if faults else errors
     return (errors or lines[-1:] or ["no output"])[0]

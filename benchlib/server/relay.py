@@ -1,7 +1,6 @@
 """A proxy that delays traffic: ``relay.py NEAR FAR MILLISECONDS USER``.
 
-It listens on the Unix socket NEAR and forwards to FAR, a socket or ``ADDRESS:PORT``. The delay does not
-limit throughput. Run by its path; standard library only.
+It forwards the Unix socket NEAR to FAR, a socket or ``ADDRESS:PORT``; standard library only.
 """
 
 import asyncio

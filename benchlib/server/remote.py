@@ -1,29 +1,25 @@
 """An external server, connected to through libpq.
 
-Passwords never appear in arguments, files or messages: libpq finds them, and the load tool gets them in
-environment variables.
+Passwords never appear in arguments, files or messages: libpq finds them, the environment has them.
 """
 
 import contextlib
 import os
 import secrets
-import statistics
-import timeit
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 import psycopg
-from psycopg.sql import SQL, Identifier
 
 from benchlib.errors import HostBusyError, PreflightError, SettingError
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.plan.words import HOST_GRANTS
 from benchlib.server import rights
-from benchlib.server.changes import Altered, Created, alter, connect_to, reload
+from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
 from benchlib.server.server import Server, Session, asking, fetch, read_sql, reason_of
@@ -80,41 +76,29 @@ class Remote(Server):
         with _reaching(target) as connection:
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
-                raise PreflightError(
-                    f"external server “{target.server}” runs PostgreSQL {version}; {_OLDEST} or later is required"
-                )
+                raise PreflightError(f"“{target.server}” has PostgreSQL {version}, {_OLDEST} is needed")
             server_wide = rights.require(connection, target, settings)
             role = fetch(connection, rights.RIGHTS)[0]
-            allowed = [
-                f"a new schema {target.own_schema}" if target.own_schema else "a new database",
-                "CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT,
-                *(
-                    f"{name} for {'the whole server' if name.lower() in server_wide else 'benchlib only'}"
-                    for name in settings
-                ),
-            ]
+            allowed = [f"a new {'schema' if target.own_schema else 'database'}"]
+            allowed += ["CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT]
+            allowed += [f"{name} for the whole server" for name in sorted(server_wide)]
             program = find_pgbench(abroad=True)
             if connection.pgconn.ssl_in_use and not program.encrypts:
-                raise PreflightError(
-                    f"the connection to “{target.server}” is encrypted, but {program.label} was built without TLS: "
-                    "install a PostgreSQL with OpenSSL, such as Debian's package postgresql"
-                )
+                raise PreflightError(f"“{target.server}” uses TLS, unlike {program.label}: install another")
             encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
             name = "server by URI" if "://" in target.server else f"service {target.server}"
-            round_trips_s = timeit.repeat(lambda: connection.execute("SELECT 1"), number=1, repeat=9)
-            answers = f"answers in {1000 * statistics.median(round_trips_s):.2g} ms"
             offers = {
-                "connections": rights.connections(connection, target, clients),
+                "connections": rights.connections(connection, clients),
                 "rights": ", ".join(allowed),
-                "disk": f"about {needs_mib:,} MiB needed per level; check the free space, which a server cannot report",
+                "disk": f"about {needs_mib:,} MiB needed per level; a server cannot report its free space",
                 "host": "sampled by the server" if role["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
-        about = (name, f"PostgreSQL {version}, {answers}, {encrypted}")
+        about = (name, f"PostgreSQL {version}, {encrypted}")
         return [about, *((f"{name}, {subject}", text) for subject, text in offers.items())]
 
     @classmethod
-    def open(cls, target: Target, chapter: Chapter) -> Self:
-        """Return the server with a new database or schema, dropped with the chapter.
+    def open(cls, target: Target, scope: Scope) -> Self:
+        """Return the server with a new database or schema, dropped with the scope.
 
         Raises:
             PreflightError: it cannot be reached, a right is missing, or other tables are there.
@@ -128,7 +112,7 @@ class Remote(Server):
         created = Created(server=target.server, what=what, name=name)
         with _reaching(target) as connection:
             rights.require(connection, target, {})
-            chapter.note(created)
+            scope.note(created)
             created.make(connection)
         if target.own_schema:
             remote._schema = name
@@ -138,10 +122,7 @@ class Remote(Server):
         schema = remote.value("SELECT current_schema()")
         if target.own_schema and schema != name:
             # pgbench would drop and create its tables in another schema
-            raise PreflightError(
-                f"external server “{target.server}” ignores connection options, perhaps because of a pooler: "
-                "name the server itself, or remove 'own_schema'"
-            )
+            raise PreflightError(f"“{target.server}” ignores connection options: its pooler cannot be used")
         return remote
 
     def connect(self, dbname: str | None = None) -> Session:
@@ -162,12 +143,7 @@ class Remote(Server):
         return Connection(dbname=self.database)
 
     def shell(self) -> Shell:
-        """Return the load tool's shell, with the connection in environment variables.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
+        """Return the load tool's shell, with the connection in environment variables."""
         with asking(), self.connect() as connection:
             info = connection.info
             # of several hosts the one that answered
@@ -182,15 +158,14 @@ class Remote(Server):
                 environment[option.envvar.decode()] = value
         return Shell(environment=environment)
 
-    def configure(self, settings: Mapping[str, SettingValue], chapter: Chapter) -> None:
+    def configure(self, settings: Mapping[str, SettingValue], scope: Scope) -> None:
         """Apply a level's settings and check that they take effect.
 
-        By ``ALTER DATABASE``, or in a schema by session options. Parameters that no session can set: by
-        ``ALTER SYSTEM`` until the chapter is undone.
+        New sessions of benchlib and its load begin with them. Others need ``ALTER SYSTEM``, undone with
+        the scope.
 
         Raises:
             SettingError: a setting was refused or did not take effect.
-            ServerError: the server is gone.
 
         """
         self.want(settings)
@@ -199,54 +174,39 @@ class Remote(Server):
             missing, self._server_wide = rights.missing_for_settings(connection, self.target, settings)
             if missing:
                 raise SettingError(f"the server refuses the settings: {'; '.join(missing)}")
-            for name, value in values.items():
-                try:
-                    if name.lower() in self._server_wide:
-                        former = rights.former_value(connection, name)
-                        altered = Altered(server=self.target.server, name=name, former=former, value=value)
-                        chapter.note(altered)
-                        altered.make(connection)
-                    elif not self._schema:
-                        alter(connection, SQL("DATABASE {}").format(Identifier(self.database)), name, value)
-                except psycopg.errors.DataError as error:
-                    raise SettingError(f"the server refuses {name}: {reason_of(error)}") from error
+            for name in [name for name in values if name.lower() in self._server_wide]:
+                former = rights.former_value(connection, name)
+                altered = Altered(server=self.target.server, name=name, former=former, value=values.pop(name))
+                scope.note(altered)
+                with asking(f"the server refuses {name}", SettingError):
+                    altered.make(connection)
             if self._server_wide:
                 reload(connection)
-        if self._schema:
-            self._begin_sessions_with({k: v for k, v in values.items() if k.lower() not in self._server_wide})
+        self._begin_sessions_with(values)
         self.check_settings(self.database)
 
     def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
         """Start new sessions with these settings and benchlib's search_path."""
         options = [self._options] if self._options else []
-        for name, value in {"search_path": self._schema, **values}.items():
+        search_path = {"search_path": self._schema} if self._schema else {}
+        for name, value in {**search_path, **values}.items():
             escaped = value.replace("\\", "\\\\").replace(" ", "\\ ")
             options.append(f"-c{name}={escaped}")
         self._parameters["options"] = " ".join(options)
 
     def _set_by_us(self, row: Mapping[str, Any]) -> bool:
-        if row["name"] in self._server_wide:
-            return super()._set_by_us(row)
-        return bool(row["source"] == ("client" if self._schema else "database"))
+        return (
+            super()._set_by_us(row) if row["name"] in self._server_wide else bool(row["source"] == "client")
+        )
 
     def checkpoint(self) -> None:
-        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
+        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may."""
         refused = contextlib.suppress(psycopg.errors.InsufficientPrivilege)
         with asking(), self.connect() as connection, refused:
             connection.execute("CHECKPOINT")
 
     def identity(self) -> dict[str, Any]:
-        """Return the server's version and rights, without names of hosts or roles.
-
-        Raises:
-            ServerError: the server is gone.
-
-        """
+        """Return the server's version and rights, without names of hosts or roles."""
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),

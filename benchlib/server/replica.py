@@ -10,7 +10,6 @@ from psycopg.conninfo import make_conninfo
 from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, error_lines, ticks
 from benchlib.plan.level import SettingValue
-from benchlib.plan.settings import conf_text
 from benchlib.server import relay
 from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason, log_lines, log_text
 
@@ -31,7 +30,7 @@ class Source:
 class Relay:
     """A proxy process that delays traffic between a replica and its primary.
 
-    Connect to ``sockets``. It switches to the servers' user itself, who may lack access to our Python.
+    Connect to ``sockets``. It switches to the servers' user itself.
 
     Raises:
         ServerError: it did not start.
@@ -116,16 +115,14 @@ class Replica(Cluster):
         conninfo = make_conninfo(
             host=self.upstream, port=self._source.port, user=SUPERUSER, application_name=self.name
         )
-        source: dict[str, SettingValue] = {"primary_conninfo": conninfo, "primary_slot_name": self.name}
+        standby: dict[str, SettingValue] = {
+            "primary_conninfo": conninfo,
+            "primary_slot_name": self.name,
+            "hot_standby": True,  # allows queries
+        }
         settings = {k: v for k, v in self._source.settings.items() if k != "synchronous_standby_names"}
-        settings["hot_standby"] = True  # allows queries
-        if self.installation.major >= 12:
-            self.write("standby.signal", "")
-            settings |= source
-        else:
-            source |= {"standby_mode": True, "recovery_target_timeline": "latest"}
-            self.write("recovery.conf", conf_text(source))
-        self.configure(settings)
+        self.write("standby.signal", "")
+        self.configure(settings | standby)
         self.start()
 
     @property

@@ -1,6 +1,6 @@
 """An external server's name, and checks of the role's rights without changes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -22,36 +22,22 @@ _GRANTABLE = 150_000
 _OUR_SESSIONS = 5
 """Connections besides the clients': queries, advisory lock, two samplers, and pgbench's first one."""
 
+_GRANTS = {
+    "may_alter": "has_parameter_privilege(p.name, 'ALTER SYSTEM')",
+    "grant": "'GRANT ALTER SYSTEM ON PARAMETER %%s TO %%I'",
+    "before_15": "",
+}
+_SUPERUSER_ONLY = {
+    "may_alter": "current_setting('is_superuser') = 'on'",
+    "grant": "NULL",
+    "before_15": "; before PostgreSQL 15 only superusers may",
+}
 RIGHTS = read_sql("rights")
 _KNOWN_SCHEMAS = f"^pg_|^information_schema$|{OURS}"
 """The schemas of PostgreSQL and of benchlib."""
 
-_GRANTS = {
-    "may_create_database": ("create databases (not needed with 'own_schema')", "ALTER ROLE {role} CREATEDB"),
-    "may_create_schema": (
-        "create a schema in the database {database}",
-        "GRANT CREATE ON DATABASE {database} TO {role}",
-    ),
-    "may_reload": (
-        "have the server reload its settings",
-        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {role}",
-    ),
-    "sees_former": ("see the values that ALTER SYSTEM would replace", "GRANT pg_read_all_settings TO {role}"),
-}
-"""The action of each right in ``rights.sql``, and its GRANT."""
-
-_NAME_LISTS = ("search_path", "local_preload_libraries", "session_preload_libraries", "temp_tablespaces")
-"""Lists of names; ``ALTER`` would read a quoted list as one name."""
-
 _ENDANGERING = ("fsync", "full_page_writes")
 """If off, a crash may destroy every database of the server."""
-
-_OVERRIDING = {
-    "server": ("client", "override", "environment variable", "command line"),
-    "database": ("client", "override", "user"),
-    "sessions": ("override",),
-}
-"""Sources in ``pg_settings`` that take precedence over a server's, a database's or our sessions' values."""
 
 Missing = dict[str, str | None]
 """Reasons why a level cannot run on a server, each with the GRANT that helps, or None."""
@@ -83,10 +69,7 @@ class Target(Model):
             if parts.scheme not in ("postgresql", "postgres"):
                 raise ValueError("expected the name of a connection service, or a postgresql:// URI")
             if parts.password is not None or parameters & _SECRETS:
-                raise ValueError(
-                    "no password in a level: notebooks and reports would show it; "
-                    "put it into .pgpass, the service file or PGPASSWORD"
-                )
+                raise ValueError("no password in a level: use .pgpass, the service file or PGPASSWORD")
         if self.beside and not self.own_schema:
             raise ValueError("'beside' requires 'own_schema'")
         return self
@@ -99,54 +82,34 @@ def require(connection: Session, target: Target, settings: Mapping[str, SettingV
         PreflightError: lists all that is missing, with the GRANTs.
 
     """
+    own = target.own_schema is not None
+    parameters = {"own": own, "beside": target.beside, "known": _KNOWN_SCHEMAS}
+    missing = _missing(fetch(connection, read_sql("missing_for_creation"), parameters))
     for_settings, server_wide = missing_for_settings(connection, target, settings)
-    if missing := _missing_for_creation(connection, target) | for_settings:
+    missing |= for_settings
+    if missing:
         where = f"“{target.server}”, in the database {connection.info.dbname}"
         grants = [(where, grant) for grant in missing.values() if grant]
         raise PreflightError(f"cannot use external server “{target.server}”: {'; '.join(missing)}", grants)
     return server_wide
 
 
-def _missing_for_creation(connection: Session, target: Target) -> Missing:
-    """Return why benchlib cannot create its database or schema there."""
-    rights, database = fetch(connection, RIGHTS)[0], connection.info.dbname
-    missing: Missing = {"it is a read-only replica": None} if rights["replica"] else {}
-    if target.own_schema is None:
-        return missing | _missing_right(rights, "may_create_database")
-    others = fetch(connection, read_sql("other_tables"), [_KNOWN_SCHEMAS])[0]["count"]
-    if others and target.beside != database:
-        reason = (
-            f"the database {database} holds {others} other tables: remove 'own_schema' to use a new database, "
-            f"or set beside: {database}"
-        )
-        missing[reason] = None
-    return missing | _missing_right(rights, "may_create_schema")
+def _missing(rows: Iterable[Mapping[str, Any]]) -> Missing:
+    return {row["reason"]: row["help"] for row in rows if row["reason"]}
 
 
-def _missing_right(rights: Mapping[str, Any], name: str) -> Missing:
-    """Return the missing right with its GRANT; empty if the role has it."""
-    action, sql = _GRANTS[name]
-    reason = f"the role {{role}} may not {action}".format_map(rights)
-    return {} if rights[name] else {reason: sql.format_map(rights)}
-
-
-def connections(connection: Session, target: Target, clients: int) -> str:
+def connections(connection: Session, clients: int) -> str:
     """Return a text with the needed and the free connections.
 
     Raises:
         PreflightError: there are too few.
 
     """
-    limit = fetch(connection, read_sql("limits"), [target.own_schema is not None])[0]
-    reserved = f" less {limit['reserved']} reserved" if limit["reserved"] else ""
-    reason = f"{limit['name']} {limit['most']:,}{reserved} less {limit['in_use']} in use"
-    free, needed = limit["free"], clients + _OUR_SESSIONS
+    free, needed = fetch(connection, read_sql("free_connections"))[0]["free"], clients + _OUR_SESSIONS
     if needed > free:
-        raise PreflightError(
-            f"{clients:,} clients and {_OUR_SESSIONS} sessions of benchlib need {needed:,} connections, {max(free, 0):,} are "
-            f"free ({reason}): use at most {max(free - _OUR_SESSIONS, 0):,} clients, or raise the limit"
-        )
-    return f"{needed:,} needed of {free:,} ({reason})"
+        most = max(free - _OUR_SESSIONS, 0)
+        raise PreflightError(f"{needed:,} connections needed, {free:,} free: use at most {most:,} clients")
+    return f"{needed:,} needed of {free:,}"
 
 
 def missing_for_settings(
@@ -155,91 +118,47 @@ def missing_for_settings(
     """Return why settings cannot be applied, and the names that need ``ALTER SYSTEM``.
 
     Values of parameters that no session can set are not checked.
-
-    Raises:
-        psycopg.Error: the server refuses the query.
-
     """
-    may_alter = "has_parameter_privilege(name, 'ALTER SYSTEM')"
-    if connection.info.server_version < _GRANTABLE:
-        may_alter = "current_setting('is_superuser') = 'on'"
-    query, names = read_sql("parameter_rights").format(may=may_alter), [name.lower() for name in settings]
-    rows = {row["name"]: row for row in fetch(connection, query, [names])}
-    rights, missing = fetch(connection, RIGHTS)[0], Missing()
-    for name, value in settings.items():
-        row = rows.get(name.lower())
-        if reason := _unsettable_reason(target, row, value):
-            missing[f"{name} = {spelled(value)}: {reason}"] = None
-        elif row and row["wide"]:
-            missing |= _missing_for_server(connection, target, row, rights)
-        else:
-            missing |= _missing_for_sessions(connection, name, value, rights)
-    return missing, {name for name, row in rows.items() if row["wide"]}
-
-
-def _unsettable_reason(target: Target, row: Mapping[str, Any] | None, value: SettingValue) -> str | None:
-    """Return why no role could apply a setting, or None; ``row``: the parameter."""
-    if row is None:
-        return "the server has no such parameter"
-    name = row["name"]
-    scope = "server" if row["wide"] else "sessions" if target.own_schema else "database"
-    reasons = {
-        "needs a restart of the server; benchlib does not restart external servers": row["context"]
-        == "postmaster",
-        "is fixed when the server is built or initialised": row["context"] == "internal",
-        "would endanger every database of the external server": name in _ENDANGERING and is_off(value),
-        "ALTER would read the list as one name; only the server's owner can set it": name in _NAME_LISTS,
-        f"overridden by another source ({row['source']})": row["source"] in _OVERRIDING[scope],
+    grantable = connection.info.server_version >= _GRANTABLE
+    query = read_sql("missing_for_settings").format(**(_GRANTS if grantable else _SUPERUSER_ONLY))
+    parameters = {
+        "names": [*settings],
+        "values": [*map(spelled, settings.values())],
+        "own": target.own_schema is not None,
+        "server_wide": bool(target.server_wide),
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    rows = fetch(connection, query, parameters)
+    missing = _missing(rows)
+    for name in _ENDANGERING:
+        if is_off(settings.get(name, "on")):
+            missing[f"{name} = off: would endanger every database of the external server"] = None
+    for row in rows:
+        if row["wide"] is False and not row["reason"]:
+            missing |= _missing_for_sessions(connection, row["name"], row["value"])
+    return missing, {row["name"].lower() for row in rows if row["wide"]}
 
 
-def _missing_for_server(
-    connection: Session, target: Target, row: Mapping[str, Any], rights: Mapping[str, Any]
-) -> Missing:
-    """Return why a parameter cannot be set for the whole server."""
-    name, missing = row["name"], Missing()
-    if not target.server_wide:
-        advice = "set server_wide: true in the level's target to change it for all sessions"
-        missing[f"{name} applies to the whole server: {advice}"] = None
-    if not rights["alterable"]:
-        missing["this server does not allow ALTER SYSTEM (allow_alter_system = off)"] = None
-    if not row["may_alter"]:
-        missing |= _missing_grant(connection, "ALTER SYSTEM", name, rights)
-    missing |= _missing_right(rights, "may_reload")
-    return missing if row["source"] == "default" else missing | _missing_right(rights, "sees_former")
-
-
-def _missing_for_sessions(
-    connection: Session, name: str, value: SettingValue, rights: Mapping[str, Any]
-) -> Missing:
+def _missing_for_sessions(connection: Session, name: str, value: str) -> Missing:
     """Return why our sessions cannot set a parameter, by trying it."""
     try:
         with connection.transaction(force_rollback=True):
-            connection.execute("SELECT set_config(%s, %s, true)", [name, spelled(value)])
+            connection.execute("SELECT set_config(%s, %s, true)", [name, value])
     except psycopg.errors.InsufficientPrivilege:
-        return _missing_grant(connection, "SET", name, rights)
+        role = fetch(connection, RIGHTS)[0]["role"]
+        grant = f"GRANT SET ON PARAMETER {name} TO {role}"
+        return {
+            f"the role {role} may not SET {name}": grant
+            if connection.info.server_version >= _GRANTABLE
+            else None
+        }
     except psycopg.DatabaseError as error:
         if connection.closed:
             raise
-        return {f"{name} = {spelled(value)}: {reason_of(error)}": None}
+        return {f"{name} = {value}: {reason_of(error)}": None}
     return {}
 
 
-def _missing_grant(connection: Session, right: str, name: str, rights: Mapping[str, Any]) -> Missing:
-    """Return that the role lacks a right to a parameter, with its GRANT."""
-    reason = f"the role {rights['role']} may not {right} {name}"
-    if connection.info.server_version < _GRANTABLE:
-        return {f"{reason}; before PostgreSQL 15 only superusers may": None}
-    return {reason: f"GRANT {right} ON PARAMETER {name} TO {rights['role']}"}
-
-
 def former_value(connection: Session, name: str) -> str | None:
-    """Return the value that ``ALTER SYSTEM`` set before, or None.
-
-    Raises:
-        psycopg.Error: the server refuses the query.
-
-    """
+    """Return the value that ``ALTER SYSTEM`` set before, or None."""
     view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
     return in_auto_conf(connection, view, name)

@@ -28,40 +28,21 @@ _CONNECTION_DEFAULTS = {"connect_timeout": 10, "application_name": "benchlib", "
 
 
 def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Session:
-    """Connect in autocommit mode; ``ours``: without the caller's ``PG*`` variables.
+    """Connect in autocommit mode.
 
-    Raises:
-        psycopg.Error: the server cannot be reached, or refuses.
-
+    ``ours``: without the caller's ``PG*`` variables. A service ignores ``PGHOST``, ``PGHOSTADDR``, ``PGPORT``.
     """
     # libpq reads the environment, which all threads share: one connects at a time
     with _CONNECTING:
-        address = {} if ours else _service_address(conninfo)
-        removed = {name: os.environ.pop(name) for name in [*os.environ] if ours and name.startswith("PG")}
+        ignored = [name for name in os.environ if name.startswith("PG")] if ours else []
+        if conninfo_to_dict(conninfo).get("service"):
+            # psycopg, unlike libpq, prefers them to the service's
+            ignored += [name for name in ("PGHOST", "PGHOSTADDR", "PGPORT") if name in os.environ]
+        removed = {name: os.environ.pop(name) for name in ignored}
         try:
-            return psycopg.connect(
-                conninfo, autocommit=True, **{**_CONNECTION_DEFAULTS, **address, **parameters}
-            )
+            return psycopg.connect(conninfo, autocommit=True, **{**_CONNECTION_DEFAULTS, **parameters})
         finally:
             os.environ.update(removed)
-
-
-def _service_address(conninfo: str) -> dict[str, str]:
-    """Return a service's address as libpq reads it; psycopg prefers ``PGHOST``."""
-    if not (service := conninfo_to_dict(conninfo).get("service")):
-        return {}
-    former = os.environ.get("PGSERVICE")
-    os.environ["PGSERVICE"] = str(service)
-    try:
-        defaults = psycopg.pq.Conninfo.get_defaults()
-    except MemoryError:  # unknown service; libpq reports it on connecting
-        return {}
-    finally:
-        del os.environ["PGSERVICE"]
-        if former is not None:
-            os.environ["PGSERVICE"] = former
-    found = {option.keyword.decode(): option.val for option in defaults}
-    return {name: val.decode() for name in ("host", "hostaddr", "port") if (val := found.get(name))}
 
 
 def read_sql(name: str) -> str:
@@ -72,12 +53,7 @@ def read_sql(name: str) -> str:
 def fetch(
     connection: Session, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
 ) -> list[dict[str, Any]]:
-    """Return the rows of one query as dictionaries.
-
-    Raises:
-        psycopg.Error: the server refuses, or is gone.
-
-    """
+    """Return the rows of one query as dictionaries."""
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(sql, parameters or None)
         return cursor.fetchall() if cursor.description else []
@@ -86,6 +62,7 @@ def fetch(
 class Server:
     """A server that can be queried; subclasses define how to connect.
 
+    Methods raise ServerError if the server refuses or is gone.
     ``database``: the load's; ``settings_file``: the file that :meth:`check_settings` expects.
     """
 
@@ -98,12 +75,7 @@ class Server:
         self._accepted: dict[str, str] = {}
 
     def connect(self, dbname: str | None = None) -> Session:
-        """Connect in autocommit mode, by default to the load's database.
-
-        Raises:
-            psycopg.Error: the server cannot be reached, or refuses.
-
-        """
+        """Connect in autocommit mode, by default to the load's database."""
         raise NotImplementedError
 
     def query(
@@ -131,23 +103,13 @@ class Server:
         return next(iter(rows[0].values()))
 
     def execute(self, *statements: str, dbname: str | None = None) -> None:
-        """Run statements one by one, each in its own transaction.
-
-        Raises:
-            ServerError: as :meth:`query`.
-
-        """
+        """Run statements one by one, each in its own transaction."""
         with asking(), self.connect(dbname) as connection:
             for statement in statements:
                 connection.execute(statement)
 
     def vacuum(self, options: str) -> None:
-        """Vacuum all tables of the load with these options.
-
-        Raises:
-            ServerError: as :meth:`query`.
-
-        """
+        """Vacuum all tables of the load with these options."""
         self.execute(f"VACUUM ({options})")
 
     @property
@@ -156,12 +118,7 @@ class Server:
         return int(self.value("SHOW server_version_num", self.maintenance)) // 10_000
 
     def checkpoint(self) -> None:
-        """Run CHECKPOINT.
-
-        Raises:
-            ServerError: as :meth:`query`.
-
-        """
+        """Run CHECKPOINT."""
         self.execute("CHECKPOINT")
 
     def version(self) -> str:
@@ -172,21 +129,11 @@ class Server:
         """Return the load's parameters: ``setting``, ``unit``, ``boot_val``, ``source``.
 
         ``boot_val`` is the built-in default. Text that may name a host, directory or user is ``set``.
-        Omitted: parameters of the session, and text at its default.
-
-        Raises:
-            ServerError: as :meth:`query`.
-
         """
         return {row.pop("name"): row for row in self.query(read_sql("parameters"))}
 
     def durability(self) -> dict[str, str]:
-        """Return the settings that decide how a commit of the load is flushed.
-
-        Raises:
-            ServerError: as :meth:`query`.
-
-        """
+        """Return the settings that decide how a commit of the load is flushed."""
         names = ["fsync", "synchronous_commit", "wal_sync_method"]
         rows = self.query("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", parameters=[names])
         return {row["name"]: row["setting"] for row in rows}

@@ -43,24 +43,14 @@ _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unne
 
 
 def snapshot(server: Server) -> dict[str, Any]:
-    """Return the current counters: ``lsn``, and the row or rows of each view.
-
-    Raises:
-        ServerError: the server is gone.
-
-    """
+    """Return the current counters: ``lsn``, and the row or rows of each view."""
     major = server.major
     _await_handover(server, major)
     return {name: _visible(server, sql) if major >= first else None for name, (first, sql) in _VIEWS.items()}
 
 
 def growth(server: Server) -> float | None:
-    """Return the largest ratio of rows now to rows at the last ANALYZE, or None.
-
-    Raises:
-        ServerError: the server is gone.
-
-    """
+    """Return the largest ratio of rows now to rows at the last ANALYZE, or None."""
     ratio = _visible(server, read_sql("growth").format(ours=OURS))
     return None if ratio is None else float(ratio)
 
@@ -79,12 +69,7 @@ def _await_handover(server: Server, major: int) -> None:
 
 
 def end_beside(server: Server) -> bool:
-    """End the sessions of background load; return whether all ended.
-
-    Raises:
-        ServerError: the server is gone.
-
-    """
+    """End the sessions of background load; return whether all ended."""
     terminate = read_sql("end_background").format(beside=BESIDE)
     return any(not server.query(terminate) for _ in ticks(60.0))
 
@@ -100,12 +85,7 @@ def _visible(server: Server, sql: str) -> Any:
 
 
 def reset(server: Server) -> None:
-    """Set the counters of an embedded cluster to zero.
-
-    Raises:
-        ServerError: the server is gone.
-
-    """
+    """Set the counters of an embedded cluster to zero."""
     major = server.major
     shared = [f"SELECT pg_stat_reset_shared('{name}')" for name in _SHARED if major >= _VIEWS[name][0]]
     server.execute("SELECT pg_stat_reset()", *shared)
@@ -113,12 +93,7 @@ def reset(server: Server) -> None:
 
 @contextlib.contextmanager
 def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
-    """Yield a function that counts the load's ``sessions`` by wait event (null: CPU).
-
-    Raises:
-        ServerError: as :func:`_connected`.
-
-    """
+    """Yield a function that counts the load's ``sessions`` by wait event (null: CPU)."""
     with _connected(server) as ask:
         yield lambda: {"sessions": [list(row) for row in ask(_WAITS)]}
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -28,20 +29,23 @@ FAST_LOADING: dict[str, SettingValue] = {
 }
 
 
+@dataclass(eq=False)
 class Templates:
-    """The clusters to copy, one per installation, initdb options and data set."""
+    """The clusters to copy, one per installation, initdb options and data set.
 
-    def __init__(
-        self, run: Run, shell: Shell, scale: int, tell: Callable[[str], None], *, abroad: bool = False
-    ) -> None:
-        self.run = run
-        self.abroad = abroad
-        self.shell = shell
-        self.scale = scale
-        self.tell = tell
-        self._empty: dict[tuple[Path, tuple[str, ...]], Cluster] = {}
-        self._loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = {}
-        self.reach = cache(lambda one: installations.runnable_by(shell, one, run.folder))
+    ``abroad``: some servers are external.
+    """
+
+    run: Run
+    shell: Shell
+    scale: int
+    tell: Callable[[str], None]
+    abroad: bool = False
+    _empty: dict[tuple[Path, tuple[str, ...]], Cluster] = field(default_factory=dict)
+    _loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reach = cache(lambda one: installations.runnable_by(self.shell, one, self.run.folder))
 
     def pgbench(self) -> Path:
         """Return the pgbench for all servers, where the servers' user can run it."""

@@ -29,7 +29,7 @@ from benchlib.load.shared import measured_from, merged, overlap, split
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.model import Generator, Load
-from benchlib.server.cluster import Door
+from benchlib.server.cluster import NetworkAccess
 from benchlib.server.server import asking
 from benchlib.server.templates import workshop
 from benchlib.study.calls import CLOCK, PASSING, UnwantedError, answer, clock_offset, ended
@@ -117,7 +117,7 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
     """
     if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
         site.follower = partial(ReplicaElsewhere, hosts)
-        site.cluster.open_door(Door.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
+        site.cluster.listen(NetworkAccess.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
 
 
 def drive(

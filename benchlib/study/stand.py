@@ -13,7 +13,7 @@ from benchlib.errors import LoadError, ServerError
 from benchlib.host import files
 from benchlib.host.facts import counted_once
 from benchlib.host.guardian import Run
-from benchlib.host.journal import Chapter
+from benchlib.host.journal import Scope
 from benchlib.host.sampler import Sampler
 from benchlib.host.shell import Process, Shell, stop
 from benchlib.host.sweep import remove_shared_memory
@@ -44,7 +44,7 @@ class Stand:
     """A running, loaded server and all that was made for it.
 
     - ``client``: runs the load tool
-    - ``chapter``: scope of the ``run``'s journal; undoing it removes everything
+    - ``scope``: the scope of the ``run``'s journal; undoing it removes everything
     - ``site``: what the levers made around a cluster; None for an external server
     - ``initial_growth``: :func:`benchlib.server.statistics.growth` before the first trial
     """
@@ -53,7 +53,7 @@ class Stand:
     workload: Workload
     run: Run
     client: Shell
-    chapter: Chapter
+    scope: Scope
     server: Cluster | Remote
     site: Site | None = None
     initial_growth: float | None = None
@@ -66,14 +66,14 @@ class Stand:
     @contextlib.contextmanager
     def apply_settings(self) -> Iterator[dict[str, str]]:
         """Apply the level's settings to host and server until exit; yield the tunables in force."""
-        with self.run.journal.chapter() as chapter:
+        with self.run.journal.scope() as scope:
             in_force: dict[str, str] = {}
             if isinstance(self.server, Remote):
-                self.server.configure(self.level.settings, chapter)
+                self.server.configure(self.level.settings, scope)
                 self.client = self.server.shell()
             elif self.site:
                 for lever in LEVERS:
-                    in_force |= lever.before_trial(self.site, chapter)
+                    in_force |= lever.before_trial(self.site, scope)
             yield in_force
 
     def sampler(self, waits_hz: float) -> Sampler:
@@ -212,10 +212,10 @@ class Stand:
         """Return libpq's environment variables for other hosts, including the password."""
         if isinstance(self.server, Remote):
             return dict(self.client.environment)
-        door = self.server.door
-        assert door is not None
-        place = {"PGHOST": door.address, "PGPORT": str(door.port)}
-        return {**place, "PGUSER": SUPERUSER, "PGPASSWORD": door.password}
+        access = self.server.network
+        assert access is not None
+        address = {"PGHOST": access.address, "PGPORT": str(access.port)}
+        return {**address, "PGUSER": SUPERUSER, "PGPASSWORD": access.password}
 
     def check_running(self) -> None:
         """Check that the cluster runs and its caps are in force.
@@ -246,7 +246,7 @@ class Stand:
             self.site.cluster.stop(immediately=True)
             for server in (self.site.cluster, *self.site.replicas.members):
                 remove_shared_memory(server.placed.parent)  # left by a killed server
-        self.chapter.undo()
+        self.scope.undo()
         if self.site:
             self.site.shell.remove(self.site.cluster.folder)
 
@@ -263,21 +263,21 @@ def build(
 
     """
     run = templates.run
-    chapter = run.journal.chapter()
+    scope = run.journal.scope()
     if target := target_of(level):
         try:
-            remote = Remote.open(target, chapter)
+            remote = Remote.open(target, scope)
             client = remote.shell()
             load(remote, workload, templates.scale, client, templates.pgbench())
         except BaseException:
-            chapter.undo()
+            scope.undo()
             raise
-        return Stand(level, workload, run, client, chapter, remote)
+        return Stand(level, workload, run, client, scope, remote)
     template, shell = templates.loaded(level, workload), templates.shell
     cluster = Cluster(shell, template.installation, folder)
     program = partial(templates.program, level=level)
-    site = Site(level, folder.name, run.folder, shell, chapter, program, cluster)
-    stand = Stand(level, workload, run, shell, chapter, cluster, site)
+    site = Site(level, folder.name, run.folder, shell, scope, program, cluster)
+    stand = Stand(level, workload, run, shell, scope, cluster, site)
     try:
         for lever in LEVERS:
             lever.before_files(site)

@@ -201,12 +201,12 @@ script = '''
 with guarded_run(scratch, "study “doomed”") as run:
     print(run.folder, flush=True)
     made = Made(folder=scratch / "benchlib-elsewhere")
-    run.journal.chapter().note(made)
+    run.journal.scope().note(made)
     made.make()
     disk, target = run.folder / "disk", made.folder / "m"
     target.mkdir()
     while True:
-        with run.journal.chapter() as trial:
+        with run.journal.scope() as trial:
             for value in ("41", "42"):
                 trial.note(Written(path=tunable, former=tunable.read_text().strip(), value=value))
                 write_kernel_file(tunable, value)

@@ -58,17 +58,17 @@ def test_after_a_crash_at_any_moment_all_is_as_it_was(steps: list[str | tuple[in
             cuts = {start, start + 1, (start + end) // 2, end - 1, end} if written else {end}
             pictures.extend((text[:cut], values) for cut in cuts)
 
-        chapters = [journal.chapter()]
+        scopes = [journal.scope()]
         with mock.patch("os.fsync", film):
             for step in steps:
                 if step == "open":
-                    chapters.append(journal.chapter())
+                    scopes.append(journal.scope())
                 elif step == "undo":
-                    chapters[-1].undo()
-                    chapters[1:] = chapters[1:-1]
+                    scopes[-1].undo()
+                    scopes[1:] = scopes[1:-1]
                 else:
                     number, value, made = step
-                    chapters[-1].note(setting(files[int(number)], str(value)))
+                    scopes[-1].note(setting(files[int(number)], str(value)))
                     if made:
                         files[int(number)].write_text(str(value))
                 film()
@@ -87,7 +87,7 @@ def test_after_a_crash_at_any_moment_all_is_as_it_was(steps: list[str | tuple[in
 def test_a_line_is_on_disk_before_its_change(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
-    journal.chapter().note(setting(kernel("a")))
+    journal.scope().note(setting(kernel("a")))
     file, folder = journal.path, journal.path.parent
     assert synced == [file.stat().st_ino, folder.stat().st_ino], "and the file's name too"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -97,14 +97,14 @@ def test_a_line_is_on_disk_before_its_change(journal: Journal, kernel: Kernel, m
 
 
 def test_what_cannot_be_noted_is_refused(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
-    chapter, write = journal.chapter(), os.write
-    chapter.note(setting(kernel("a")))
+    scope, write = journal.scope(), os.write
+    scope.note(setting(kernel("a")))
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda fd, data: write(fd, data[:9]))
         with pytest.raises(StudyError, match=r"nothing was changed, .*No space left on device"):
-            chapter.note(setting(kernel("b")))
-        chapter.undo()  # which cannot be noted either, so that it is done again
-    chapter.note(setting(kernel("c")))
+            scope.note(setting(kernel("b")))
+        scope.undo()  # which cannot be noted either, so that it is done again
+    scope.note(setting(kernel("c")))
     assert journal.standing() == [setting(kernel("a")), setting(kernel("c"))]
     assert journal.undo() == []
 
@@ -125,7 +125,7 @@ def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
     spoil: Callable[[Path, Path], object], journal: Journal, kernel: Kernel, tmp_path: Path
 ) -> None:
     elsewhere, file = Journal(tmp_path / "evil"), kernel("a")
-    elsewhere.chapter().note(Written(path=file, former="evil", value="7"))
+    elsewhere.scope().note(Written(path=file, former="evil", value="7"))
     spoil(journal.path, elsewhere.path)
     with pytest.raises(PreflightError, match="journal "):
         journal.undo()
@@ -137,17 +137,17 @@ def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
 
 
 def test_a_journal_that_was_never_begun_holds_nothing(journal: Journal) -> None:
-    journal.chapter().undo()
+    journal.scope().undo()
     assert (journal.undo(), journal.standing(), journal.path.exists()) == ([], [], False)
 
 
 def test_only_its_own_chapter_is_undone(journal: Journal, kernel: Kernel) -> None:
     study, trial = kernel("study"), kernel("trial")
-    journal.chapter().note(setting(study))
+    journal.scope().note(setting(study))
     study.write_text("7")
-    with contextlib.suppress(KeyboardInterrupt), journal.chapter() as chapter:
-        chapter.note(setting(trial))
-        chapter.note(Written(path=trial, former="7", value="8"))  # the newest is undone first
+    with contextlib.suppress(KeyboardInterrupt), journal.scope() as scope:
+        scope.note(setting(trial))
+        scope.note(Written(path=trial, former="7", value="8"))  # the newest is undone first
         trial.write_text("8")
         raise KeyboardInterrupt
     assert (study.read_text(), trial.read_text()) == ("7", "60")
@@ -156,21 +156,21 @@ def test_only_its_own_chapter_is_undone(journal: Journal, kernel: Kernel) -> Non
 
 def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal, kernel: Kernel) -> None:
     older, stubborn, newer = files = [kernel(name) for name in ("older", "stubborn", "newer")]
-    chapter = journal.chapter()
+    scope = journal.scope()
     for path in files:
-        chapter.note(setting(path))
+        scope.note(setting(path))
         path.write_text("7")
     stubborn.unlink()
     stubborn.mkdir()  # no file, so it cannot be written
     with pytest.raises(StudyError, match=rf"^[^\n]*the kernel refuses '60' for {stubborn}[^\n]*$"):
-        chapter.undo()
+        scope.undo()
     assert (older.read_text(), newer.read_text()) == ("60", "60")
     (line,) = Journal(journal.path).undo()
     assert str(stubborn) in line
     assert journal.standing() == [setting(stubborn)]
     stubborn.rmdir()
     newer.write_text("8")
-    chapter.undo()
+    scope.undo()
     assert (journal.standing(), newer.read_text()) == ([], "8"), "what is undone is done with"
 
 
@@ -187,7 +187,7 @@ def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal
 def test_a_line_that_cannot_be_read_is_reported_alone(line: bytes, journal: Journal, kernel: Kernel) -> None:
     files = [kernel("a"), kernel("b")]
     for file in files:
-        journal.chapter().note(setting(file))
+        journal.scope().note(setting(file))
         file.write_text("7")
     first, last = journal.path.read_bytes().splitlines(keepends=True)
     journal.path.write_bytes(line + b"\n" + first + line + b"\n" + last)
@@ -201,7 +201,7 @@ def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal)
     """As the guardian, or ``benchlib recover`` after a crash."""
     changes = (setting(Path("/proc/sys/vm/swappiness")), OF_A_SERVER)
     for change in changes:
-        journal.chapter().note(change)
+        journal.scope().note(change)
     script = "import sys, pathlib as p, benchlib.host.journal as j; print(*j.Journal(p.Path(sys.argv[1])).standing(), sep='\\n')"
     argv = [sys.executable, "-c", script, journal.path]
     assert subprocess.check_output(argv, text=True).splitlines() == [str(change) for change in changes]
@@ -211,7 +211,7 @@ def test_a_kind_that_is_gone_holds_up_nothing(journal: Journal, kernel: Kernel, 
     file = kernel("a")
     file.write_text("7")
     for change in (setting(file), OF_A_SERVER):
-        journal.chapter().note(change)
+        journal.scope().note(change)
     monkeypatch.setattr(module, "MODULES_OF_CHANGES", ("benchlib.host.changes", "benchlib.gone"))
     monkeypatch.setattr(Change, "__subclasses__", lambda: [Written])
     (complaint,) = journal.undo()

@@ -32,7 +32,7 @@ def test_each_run_has_a_line_that_says_what_was_undone(
     file, made = kernel("swappiness"), Made(folder=tmp_path / "benchlib-x")
     file.write_text("7")
     for change in (Written(path=file, former="60", value="7"), made):
-        crashed.chapter().note(change)
+        crashed.scope().note(change)
     made.make()
     (made.folder / "data").mkdir()
     here, neighbour = start("sleep", "99", cwd=made.folder / "data"), start("sleep", "99", cwd=tmp_path)
@@ -49,7 +49,7 @@ def test_each_run_has_a_line_that_says_what_was_undone(
 
 def test_what_resists_is_named_and_tried_again(recover: Recover, crashed: Journal, kernel: Kernel) -> None:
     file, run = kernel("swappiness"), crashed.path.parent
-    crashed.chapter().note(Written(path=file, former="60", value="7"))
+    crashed.scope().note(Written(path=file, former="60", value="7"))
     with crashed.path.open("a") as text:
         text.write("garbage\n")
     file.unlink()
@@ -74,7 +74,7 @@ def test_nothing_is_removed_through_a_mount(recover: Recover, crashed: Journal, 
     status, _, err = recover()
     assert (status, f"a file system is mounted on {mounted}" in err) == (1, True)
     assert (mounted / "precious").exists()
-    crashed.chapter().note(Mounted(target=mounted))
+    crashed.scope().note(Mounted(target=mounted))
     assert recover().status == 0, "what is noted is undone first"
     assert not crashed.path.parent.exists()
 

@@ -76,7 +76,7 @@ def test_an_open_run_folder_or_linked_journal_is_not_followed(shared: Path, reco
 
 def test_a_folder_in_the_place_of_ours_stays(mallory: Stranger, shared: Path, recover: Recover) -> None:
     (shared / "run-x").mkdir(mode=0o700)
-    Journal(shared / "run-x" / "journal").chapter().note(Made(folder=shared / "benchlib-x"))
+    Journal(shared / "run-x" / "journal").scope().note(Made(folder=shared / "benchlib-x"))
     mallory.do("mkdir $1/benchlib-x && touch $1/benchlib-x/file", shared)
     outcome = recover()
     assert outcome.status == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlib.host.journal import Chapter, Journal
+from benchlib.host.journal import Journal, Scope
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def chapter(journal: Journal) -> Chapter:
-    return journal.chapter()
+def scope(journal: Journal) -> Scope:
+    return journal.scope()
 
 
 @pytest.fixture

@@ -70,32 +70,11 @@ def test_without_a_server_it_says_so_instead_of_failing() -> None:
     assert levers["settings"] == {"lever": "settings", "works": "does not work", "why": "no PostgreSQL found"}
 
 
-@pytest.mark.parametrize(
-    ("fact", "value", "words"),
-    [
-        ("virtual", True, "a virtual machine"),
-        ("governor", "powersave", "the CPU governor is 'powersave'"),
-        ("file_system", {"type": "tmpfs", "options": "rw"}, "the scratch directory is in memory"),
-    ],
-)
-def test_what_would_spoil_a_measurement_is_remarked(
-    fact: str, value: object, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quiet = {**facts.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
+def test_what_would_spoil_a_measurement_is_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = {**facts.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
     monkeypatch.setattr(doctor, "LEVERS", ())
-    for name, told in (("load_average", 0.0), ("free_mib", 1 << 20), ("facts", quiet)):
-        monkeypatch.setattr(facts, name, lambda *_, told=told: told)
+    monkeypatch.setattr(facts, "load_average", lambda: 0.0)
+    monkeypatch.setattr(facts, "facts", lambda *_: machine)
     assert examine()[0]["remarks"] == []
-    quiet[fact] = value
-    (row,) = examine()[0]["remarks"]
-    assert words in row["remark"]
-
-
-@pytest.mark.pg
-def test_on_this_very_machine_the_embedded_servers_are_found() -> None:
-    found, _ = examine()
-    wheels = {
-        row["version"].split(".")[0] for row in found["installations"] if row["builder"] == "embedded wheel"
-    }
-    assert wheels == {"16", "18"}
-    assert found["defaults"]["server"].startswith("PostgreSQL 18")
+    machine |= {"virtual": True, "governor": "powersave", "file_system": {"type": "tmpfs", "options": "rw"}}
+    assert len(examine()[0]["remarks"]) == 3

@@ -17,7 +17,6 @@ from benchlib.levers import BY_KEY
 from benchlib.levers.lever import Wish
 from benchlib.server import statistics
 from benchlib.study.bench import Bench
-from benchlib.study.preflight import cannot_run
 from benchlib.study.records import Samples
 
 POOLER = BY_KEY["pooler"]
@@ -35,15 +34,6 @@ def installed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
         monkeypatch.setattr("benchlib.levers.pooler.which", lambda name: version and program)
 
     return have
-
-
-@pytest.mark.pg
-def test_a_level_without_pgbouncer_is_left_out_with_what_to_install(installed: Installed) -> None:
-    installed(None)
-    plan = bench_plan({"straight": {}, "pooled": {"pooler": {"pool_size": 20}}})
-    assert list(cannot_run(plan)) == ["pooled"]
-    assert "apt install pgbouncer" in cannot_run(plan)["pooled"]
-    assert "apt install pgbouncer" in (POOLER.survey(Path("/"))[0].why_not or "")
 
 
 @pytest.mark.parametrize(

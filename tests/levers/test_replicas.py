@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from clusters import eventually, hurried, hurried_basebackup
+from clusters import bench_plan, eventually, hurried, hurried_basebackup
 
 from benchlib.errors import InvariantError, PreflightError, ServerError
 from benchlib.host.shell import server_user
 from benchlib.host.sweep import processes_of, remove_shared_memory
+from benchlib.levers import BY_KEY, server_settings
 from benchlib.levers import replicas as replicas_module
-from benchlib.levers import server_settings
-from benchlib.levers.lever import Site
+from benchlib.levers.lever import Site, Wish
 from benchlib.levers.replicas import Replicas, Watch
 from benchlib.levers.replication import Replication, replica_beside
 from benchlib.plan.level import Level
@@ -189,9 +189,7 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(
             assert eventually(lambda: watch.lag[-2]["write_lag_bytes"] < 100_000), "it receives all the same"
             assert eventually(lambda: 0 <= watch.lag[-1]["replay_lag_bytes"] < 100_000)
         monkeypatch.setattr(replicas_module, "CATCH_UP_LIMIT_S", 0.5)
-        with pytest.raises(
-            ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind 0\.5 s after the load$"
-        ):
+        with pytest.raises(ServerError, match=r"^replica1 is [\d,]+ bytes of WAL behind$"):
             pair.verify(ROWS)
     assert watch.lag[0]["replay_lag_bytes"] < 100_000
     assert [row["replica"] for row in watch.lag[-2:]] == ["replica1", "replica2"]
@@ -212,7 +210,7 @@ def test_a_broken_promise_is_found_and_a_commit_that_nobody_confirms_ends_in_tim
     asynchronous = in_mode(None, "remote_apply")
     pretended = Replicas(asynchronous.primary, 1, asynchronous.members)
     with paused(*asynchronous.members):
-        with pytest.raises(InvariantError, match=r"^0 replica\(s\) had replayed a commit .* promises 1$"):
+        with pytest.raises(InvariantError, match=r"^0 replica\(s\) replayed a commit, .* promises 1$"):
             pretended.verify(ROWS)
         assert pretended.check() == "0 of 1 are synchronous"
     replicas = in_mode("FIRST 1", "remote_apply")
@@ -262,26 +260,13 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_woul
 
     with Watch(replicas) as watch:
         kill(second)
-        with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: commits wait for 1 replica"):
+        with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: commits wait for 1$"):
             watch()
     with pytest.raises(ServerError, match=r"^replica1 ended; replica2 ended: too few replicas are left"):
         replicas.verify(ROWS)
     with Watch(Replicas(replicas.primary, 0, replicas.members)) as watch:
         watch()  # where no commit waits the load goes on
     assert len(watch.warnings) == 2
-
-
-@pytest.mark.long
-def test_a_replica_that_lives_but_streams_no_more_is_lost_too(
-    follow: Follow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replicas_module, "SILENCE_S", 1.0)
-    replicas = follow("synchronous")
-    with Watch(replicas) as watch:
-        replicas.members[0].execute("SELECT pg_promote()")
-        with pytest.raises(ServerError, match=r"^replica1 does not stream \(.*\): commits wait for 1"):
-            eventually(watch)  # type: ignore[arg-type]
-    assert "replica1 does not stream" in (replicas.check() or "")
 
 
 @pytest.mark.example
@@ -303,21 +288,26 @@ def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", [*map(str, range(10, 18))])
+@pytest.mark.parametrize("version", ["13", "14", "15", "16", "17"])
 def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
     try:
         find_installation(version)
     except PreflightError as reason:
         pytest.skip(str(reason))
     replicas = follow("synchronous", version, synchronous_commit="remote_write")
-    with Watch(replicas) as watch:
-        replicas.primary.execute(INSERT)
-    found = replicas.verify(ROWS)
-    assert found.count == 1
-    assert bool(found.held) == (int(version) >= 13), "older ones do not tell what they have written"
-    assert watch.lag[0]["state"] == "streaming"
-    replicas.primary.execute("CHECKPOINT")
+    replicas.primary.execute(INSERT)
+    assert replicas.verify(ROWS).held == ("replica1",)
     replicas.settle()
+
+
+def test_replicas_of_version_12_are_refused_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twelve = Installation("12.22", tmp_path, "PGDG")
+    monkeypatch.setattr("benchlib.levers.replication.find_installation", lambda name: twelve)
+    wish = Wish(bench_plan({"a": {"replication": "synchronous"}, "b": {}}), "a", tmp_path)
+    with pytest.raises(PreflightError, match=r"PostgreSQL 12\.22 \(PGDG\): replicas need PostgreSQL 13"):
+        BY_KEY["replication"].check(wish)
 
 
 def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(follow: Follow) -> None:

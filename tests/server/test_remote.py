@@ -8,12 +8,11 @@ from functools import partial
 from multiprocessing import Pipe
 
 import pytest
-from clusters import begun, bench_plan
+from clusters import begun
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.journal import Journal
 from benchlib.host.sampler import Sampler, host_counters, kernel_files
-from benchlib.host.shell import which
 from benchlib.host.telemetry import telemetry
 from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
@@ -24,7 +23,6 @@ from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.study.records import Parameters
 
 pytestmark = pytest.mark.usefixtures("journal")  # which sees that the server is afterwards as it was
 
@@ -124,26 +122,24 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(place, mon
         place(**OWN)
 
 
-def test_settings_hold_for_our_database_alone(foreign, journal, place):
-    remote, other = place("maker"), place("maker")
-    remote.configure({"work_mem": "8MB", "jit": False, "random_page_cost": 1.1}, journal.chapter())
-    in_force = {"work_mem": "8192 kB", "jit": "off", "random_page_cost": "1.1"}
-    assert remote.check_settings(remote.database) == in_force
-    shown = [remote.value("SHOW work_mem"), other.value("SHOW work_mem"), foreign.shows("work_mem")]
-    assert shown == ["8MB", "4MB", "4MB"]
-    with pytest.raises(SettingError, match="checkpoint_timeout applies to the whole server: set server_wide"):
-        remote.configure({"work_mem": "8MB", TIMEOUT: "7min"}, journal.chapter())
-    assert foreign.altered() == {}
-
-
-def test_in_a_schema_they_hold_for_our_sessions_and_those_of_the_load(foreign, journal, place):
-    with foreign.given(MAKER_MAY, "ALTER ROLE maker IN DATABASE postgres SET work_mem = '5MB'"):
-        former, remote = foreign.set_for(), place("maker", **OWN)
-        remote.configure({"work_mem": "8MB", "DateStyle": "SQL, DMY"}, journal.chapter())
-        assert [remote.value(f"SHOW {name}") for name in ("work_mem", "DateStyle")] == ["8MB", "SQL, DMY"]
-        assert remote.shell().environment["PGOPTIONS"].endswith(" -cwork_mem=8MB -cDateStyle=SQL,\\ DMY")
-        assert (foreign.set_for(), foreign.shows("work_mem")) == (former, "4MB")
-        remote.configure({}, journal.chapter())
+@pytest.mark.parametrize("own", [{}, OWN])
+def test_settings_hold_for_our_sessions_and_those_of_the_load_alone(own, foreign, journal, place):
+    with foreign.given(MAKER_MAY, "ALTER ROLE maker SET work_mem = '5MB'"):
+        former, remote, other = foreign.set_for(), place("maker", **own), place("maker", **own)
+        settings = {"work_mem": "8MB", "DateStyle": "SQL, DMY", "jit": False, "random_page_cost": 1.1}
+        remote.configure(settings, journal.scope())
+        in_force = {"work_mem": "8192 kB", "DateStyle": "SQL, DMY", "jit": "off", "random_page_cost": "1.1"}
+        assert remote.check_settings(remote.database) == in_force
+        options = " -cwork_mem=8MB -cDateStyle=SQL,\\ DMY -cjit=off -crandom_page_cost=1.1"
+        assert remote.shell().environment["PGOPTIONS"].endswith(options.strip())
+        shown = [remote.value("SHOW work_mem"), other.value("SHOW work_mem"), foreign.shows("work_mem")]
+        assert shown == ["8MB", "5MB", "4MB"]
+        with pytest.raises(
+            SettingError, match="checkpoint_timeout applies to the whole server: set server_wide"
+        ):
+            remote.configure({"work_mem": "8MB", TIMEOUT: "7min"}, journal.scope())
+        assert (foreign.set_for(), foreign.altered()) == (former, {})
+        remote.configure({}, journal.scope())
         assert remote.value("SHOW work_mem") == "5MB"
 
 
@@ -152,7 +148,7 @@ def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_retur
     with foreign.given("ALTER SYSTEM SET checkpoint_timeout = '9min'", theirs):
         former, remote = foreign.altered(), place(server_wide=True)
         for wide in ({TIMEOUT: "7min", "autovacuum": "off"}, {TIMEOUT: "8min"}, {}):
-            with journal.chapter() as trial:
+            with journal.scope() as trial:
                 remote.configure({**wide, "work_mem": "8MB"}, trial)
                 assert set(remote.check_settings(remote.database)) == {*wide, "work_mem"}
                 assert foreign.altered() == {**former, **wide}
@@ -161,19 +157,16 @@ def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_retur
             assert not wide or foreign.shows(TIMEOUT) == "9min"
 
 
-def test_a_setting_that_is_refused_overruled_or_altered_meanwhile_ends_the_trial(foreign, journal, place):
+def test_a_setting_that_is_refused_or_altered_meanwhile_ends_the_trial(foreign, journal, place):
     remote = place(server_wide=True)
     # no session may set it, so ALTER SYSTEM alone can refuse it
     with pytest.raises(
         SettingError, match=r"1 s is outside the valid range for parameter .checkpoint_timeout"
     ):
-        remote.configure({TIMEOUT: "1s"}, journal.chapter())
+        remote.configure({TIMEOUT: "1s"}, journal.scope())
     assert foreign.altered() == {}
-    overruled = foreign.given(f"ALTER ROLE boss IN DATABASE {remote.database} SET work_mem = '6MB'")
-    with overruled, pytest.raises(SettingError, match="work_mem: requested 8MB"):
-        remote.configure({"work_mem": "8MB"}, journal.chapter())
     tuner = place("tuner", server_wide=True)
-    tuner.configure({TIMEOUT: "7min"}, journal.chapter())
+    tuner.configure({TIMEOUT: "7min"}, journal.scope())
     altered = foreign.given("ALTER SYSTEM SET checkpoint_timeout = '8min'")
     with altered, pytest.raises(SettingError, match=r"checkpoint_timeout: requested 7min, .* with 480 s"):
         tuner.check_settings(tuner.database)
@@ -199,19 +192,14 @@ def test_the_host_is_sampled_where_the_role_may_have_its_files_read(foreign, pla
 
 def test_counters_that_an_ordinary_role_may_not_see_are_null(foreign, place):
     remote = place("maker")
-    seen = statistics.snapshot(remote)
-    assert (seen["lsn"] is None, seen["bgwriter"] is None, seen["database"]["datname"]) == (
-        False,
-        False,
-        remote.database,
-    )
+    assert {statistics.snapshot(remote)[name] is None for name in ("lsn", "bgwriter")} == {False}
     closed = ("EXECUTE ON FUNCTION pg_current_wal_insert_lsn()", "SELECT ON pg_stat_bgwriter")
     foreign.cluster.execute(*(f"REVOKE {right} FROM PUBLIC" for right in closed), dbname=remote.database)
     seen = statistics.snapshot(remote)
     assert (seen["lsn"], seen["bgwriter"], seen["database"]["datname"]) == (None, None, remote.database)
 
 
-def test_parameters_are_kept_without_folder_host_or_name(foreign, place, monkeypatch):
+def test_parameters_are_saved_without_folder_host_or_name(foreign, place, monkeypatch):
     with foreign.given(
         "ALTER SYSTEM SET work_mem = '7MB'",
         "ALTER SYSTEM SET primary_conninfo = 'host=secret.example user=somebody'",
@@ -221,9 +209,7 @@ def test_parameters_are_kept_without_folder_host_or_name(foreign, place, monkeyp
         monkeypatch.setattr(foreign.cluster, "database", "postgres")
         of_owner = foreign.cluster.parameters()
     work_mem = {"setting": "7168", "unit": "kB", "boot_val": "4096", "source": "configuration file"}
-    assert of_maker["work_mem"] == work_mem
-    assert of_maker["random_page_cost"]["setting"] == "1.5", "as the sessions of the load have it"
-    assert (of_maker["fsync"]["setting"], of_maker["fsync"]["source"]) == ("on", "default")
+    assert (of_maker["work_mem"], of_maker["random_page_cost"]["setting"]) == (work_mem, "1.5")
     assert of_owner["primary_conninfo"]["setting"] == "set"
     secrets = ("/", "secret", "somebody", "maker", foreign.cluster.folder.parent.name)
     assert not [secret for secret in secrets if secret in json.dumps([of_maker, of_owner])]
@@ -231,9 +217,9 @@ def test_parameters_are_kept_without_folder_host_or_name(foreign, place, monkeyp
 
 def test_a_server_that_vanishes_is_one_clear_line_and_all_is_given_back_later(foreign, journal, place):
     remote = place(server_wide=True)
-    remote.configure({TIMEOUT: "7min"}, journal.chapter())
+    remote.configure({TIMEOUT: "7min"}, journal.scope())
     configure, snapshot = (
-        partial(remote.configure, {"jit": 0}, journal.chapter()),
+        partial(remote.configure, {"jit": 0}, journal.scope()),
         partial(statistics.snapshot, remote),
     )
     foreign.cluster.stop(immediately=True)
@@ -250,10 +236,10 @@ def test_a_server_that_vanishes_is_one_clear_line_and_all_is_given_back_later(fo
 
 def live(journal, target, settings, ready):
     """Keep a database with settings on the server until this process is killed."""
-    remote = Remote.open(target, journal.chapter())
-    remote.configure(settings, journal.chapter())
+    remote = Remote.open(target, journal.scope())
+    remote.configure(settings, journal.scope())
     remote.execute("CREATE TABLE ours (n int)")
-    ready.send(remote.database)
+    ready.send(None)
     time.sleep(60)
 
 
@@ -266,10 +252,7 @@ def test_after_kill_9_the_journal_gives_everything_back(foreign, journal, role, 
     target = Target(server=role, **more)
     doomed = begun(live, Journal(journal.path), target, {"work_mem": "8MB", **wide}, ready)
     assert receiver.poll(60)
-    database = receiver.recv()
-    assert foreign.altered() == wide
-    assert foreign.set_for() == ({} if more == OWN else {database: ["work_mem=8MB"]})
-    assert foreign.shows("work_mem") == "4MB"
+    assert (foreign.altered(), foreign.set_for()) == (wide, {})
     doomed.kill()
     doomed.join()
     assert len(journal.standing()) == 1 + len(wide)
@@ -285,7 +268,7 @@ def test_a_planted_password_appears_nowhere(variable, foreign, journal, place, s
     monkeypatch.setenv(variable, secret if variable == "PGPASSWORD" else str(passes))
     caplog.set_level(logging.DEBUG)
     remote = place()
-    remote.configure({"work_mem": "8MB"}, journal.chapter())
+    remote.configure({"work_mem": "8MB"}, journal.scope())
     seen = [*run(remote), journal.path.read_text(), remote, remote.connection, vars(remote).keys()]
     seen += [remote.identity(), statistics.snapshot(remote)]
     for wrong in ("SELECT nonsense", "SELECT pg_sleep('x')"):
@@ -293,21 +276,3 @@ def test_a_planted_password_appears_nowhere(variable, foreign, journal, place, s
             remote.query(wrong)
         seen += traceback.format_exception(caught.value)
     assert secret not in f"{seen} {caplog.text}"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("more", [{}, OWN])
-@pytest.mark.parametrize("step", ["tpcb-like-90", "load", "sysbench-write-only"])
-def test_each_step_of_a_study_of_a_managed_server_runs_in_a_whole_trial(foreign, trials, step, more):
-    if "sysbench" in step and which("sysbench") is None:
-        pytest.skip("no sysbench on the PATH")
-    level = {"workload": step, "target": {"server": "maker", **more}}
-    levels = {step: level, "other": {**level, "settings": {"work_mem": "8MB"}}}
-    steps = {"workloads": {step: load_workload(step)}, "arrangement": "fresh"}
-    with foreign.given(MAKER_MAY):
-        bench = trials.bench(bench_plan(levels, "tpcb-like-90", {"protocol": "prepared"}, **steps))
-        measurement, kept = trials.run(bench, step)
-        trials.close()
-    assert measurement.error is None
-    assert (kept / Parameters.FILE).is_file()
-    assert b"zebra" not in b"".join(path.read_bytes() for path in kept.iterdir())

@@ -94,16 +94,6 @@ def run_all(started, installed, scratch, tmp_path):
     return run
 
 
-DRAWN = {
-    30: r"\\set p1_0 1 \+ 1 \* \(random\(0, greatest\(1, 3000 \* :scale / (.|\n)*WHERE id = CAST\(:p1_0 AS integer\)",
-    15: r"\\set (p\d_0) 5\n(.|\n)* AS mood\)(.|\n)*LIMIT CAST\(:\1 AS bigint\)",
-    12: r"AS character\(2\)\) AS ",  # as long as the column's
-    11: r"AS character varying\(8\)\) AS text\)(.|\n)*BETWEEN LEAST\(",
-    6: r"IN \(CAST\(:p1_0 AS integer\), CAST",  # a list, which 18 tells no length of
-    4: r"^[^\\]*(\\set .*\n){3}[^\\]*$",  # as many elements as rows came back
-}
-"""What a script has, by its weight."""
-
 LOADED = {
     "SELECT count(*) > 5000 FROM orders_of": "as many as its partitions have",
     "SELECT count(*) > 8800 FROM visits": "keys of whole numbers and of times have as many values as there are rows",
@@ -120,8 +110,6 @@ def test_reading_statements_become_scripts_that_run_with_values_of_the_data(shop
     keys, lines = workload_of(shop, "shop", 20, writes=False)
     sqls = {script["weight"]: script["sql"] for script in keys["scripts"]}
     assert {*READS.values()} <= sqls.keys(), lines
-    for weight, pattern in DRAWN.items():
-        assert re.search(pattern, sqls[weight]), sqls[weight]
     without_texts = [re.sub(r"'[^']*'", "", script["sql"]) for script in keys["scripts"]]
     assert not any(re.search(r"\$\d", sql) for sql in without_texts), "every parameter has a value"
     for protocol in ("simple", "prepared"):

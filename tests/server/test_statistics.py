@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchlib.errors import ServerError
 from benchlib.host.shell import Shell, server_user
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
@@ -76,9 +75,3 @@ def test_a_folder_s_device_is_measured_and_nothing_is_left(installed, scratch):
     assert (rates["complete"], rates["seconds_per_test"]) == (True, 1)
     assert any(row["method"] == "fdatasync" and row["ops_per_s"] > 1 for row in rates["methods"])
     assert list(folder.iterdir()) == []
-
-
-def test_a_directory_without_access_is_reported(installed, scratch):
-    shell, program = Shell(server_user()), installed("18").program("pg_test_fsync")
-    with pytest.raises(ServerError, match=r"pg_test_fsync failed: .*could not open output file"):
-        statistics.fsync_rates(shell, program, scratch / "nowhere")

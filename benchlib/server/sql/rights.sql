@@ -1,9 +1,5 @@
 -- The role's rights; pg_checkpoint exists since version 15.
-SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database, pg_is_in_recovery() AS replica,
-       rolsuper OR rolcreatedb AS may_create_database, has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
-       has_function_privilege('pg_reload_conf()', 'EXECUTE') AS may_reload,
-       coalesce(current_setting('allow_alter_system', true), 'on') = 'on' AS alterable,
-       reads_conf, reads_conf OR 'pg_read_all_settings' = ANY(roles) AS sees_former,
+SELECT quote_ident(current_user) AS role, reads_conf,
        rolsuper OR 'pg_checkpoint' = ANY(roles) AS may_checkpoint, rolsuper OR 'pg_read_server_files' = ANY(roles)
          AND has_function_privilege('pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE') AS may_read_files
 FROM pg_roles, (SELECT array_agg(rolname::text) AS roles FROM pg_roles WHERE pg_has_role(oid, 'USAGE')) AS ours,

@@ -182,15 +182,11 @@ def _source(
     compared = re.search(_COMPARED + here, text, re.IGNORECASE)
     table, name = (compared["table"] or "", compared["column"]) if compared else ("", _inserted(text, here))
     is_written = not compared or re.search(r" SET (?!.* WHERE )", text[: compared.start()], re.IGNORECASE)
-    conflict = re.search(r" ON CONFLICT (?:\( ([^()]*) \)|DO NOTHING)", text, re.IGNORECASE)
     named_oid = names.get(_plain(table))
     for oid in [named_oid] if named_oid else tables:
         column = tables[oid].get(_plain(name))
         if column and column["category"] == parameter["category"]:
-            excused = conflict and (
-                conflict[1] is None or column["plain"] in map(_plain, conflict[1].split(" , "))
-            )
-            if column["is_key"] and is_written and not excused:
+            if column["is_key"] and is_written:
                 raise _LeftOutError("they write values of a unique column")
             if not can_draw(column):
                 raise _LeftOutError("pg_stats has no values of a column (ANALYZE it, or GRANT SELECT on it)")

@@ -124,11 +124,11 @@ def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Gener
     """Yield the result of each round; consecutive rounds of one level and kind share a cluster."""
     run = templates.run
     ground: Path | None = None
-    with run.journal.chapter() as chapter:
+    with run.journal.scope() as scope:
         for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
             if kind == POWER_CUT and ground is None:
                 templates.tell("creating a disk that can be cloned")
-                ground = volumes.provide(_GROUND, "ground", run.folder, Shell(), chapter)
+                ground = volumes.provide(_GROUND, "ground", run.folder, Shell(), scope)
             level = _as_crashed(plan.level(name), ground if kind == POWER_CUT else None)
             todo = list(group)
             try:
@@ -263,8 +263,8 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
     copy = image.with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)
     try:
-        with run.journal.chapter() as chapter:
-            disk = volumes.mount_image(place, copy, "copy", run.folder, chapter)
+        with run.journal.scope() as scope:
+            disk = volumes.mount_image(place, copy, "copy", run.folder, scope)
             cluster.make_folders()
             cluster.place(disk / "data")
             # its process id may belong to another process here
