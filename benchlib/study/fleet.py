@@ -218,11 +218,11 @@ class Hosts:
             raise PreflightError("; ".join(errors))
         return values
 
-    def submit(self, host: str, address: str, call: Call, queue: str = "", **tag: Any) -> Any:
+    def submit(self, host: str, address: str, call: Call, queue: str = "") -> Any:
         """Submit a call that runs once, on that host only; return the Dask future."""
         scratch = self.fleet.hosts.get(host, FleetHost()).scratch
         return self._client.submit(
-            worker_task, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {},
+            worker_task, call, queue, host, {SCRATCH_VARIABLE: scratch} if scratch else {},
             workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 

@@ -106,7 +106,7 @@ def test_an_interruption_is_heard_at_any_moment_and_keeps_the_rest(
     assert "Traceback" not in err
     last, kept = err.strip().splitlines()[-1], len(project.kept())
     assert last.startswith("benchlib: stopped")
-    assert kept == 0 or f"{kept} of 9 trials are kept in data/t; run the same again to go on" in last
+    assert kept == 0 or f"{kept} of 9 trials are saved in data/t; repeat the command to continue" in last
     assert kept >= (2 if moment is has_two_more else 0)
     assert project.has_nothing_left()
 

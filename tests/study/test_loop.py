@@ -55,8 +55,8 @@ def test_only_what_is_missing_runs_block_by_block_and_nothing_else_is_touched(fo
 @pytest.mark.parametrize(
     ("kept", "ends", "options"),
     [
-        (0, (Interrupted, "stopped: 0 of 9 trials are kept in data/small;"), {"raising": {1: KeyboardInterrupt()}}),
-        (3, (Interrupted, "stopped: 3 of 9 trials are kept in data/small;"), {"raising": {4: KeyboardInterrupt()}}),
+        (0, (Interrupted, "stopped: 0 of 9 trials are saved in data/small;"), {"raising": {1: KeyboardInterrupt()}}),
+        (3, (Interrupted, "stopped: 3 of 9 trials are saved in data/small;"), {"raising": {4: KeyboardInterrupt()}}),
         (2, (StudyError, "trial .* cannot be measured .*No space"), {"raising": {3: OSError(errno.ENOSPC, "No space")}}),
         (6, (StudyError, "every trial of block 2 failed, .*: first"), {"failing": {4: "first", 5: "2nd", 6: "3rd"}}),
     ],
@@ -82,30 +82,32 @@ def test_a_failed_trial_is_kept_until_its_whole_block_is_repeated(folder_of, run
     assert not any(m.error for m in folder.kept().values())
 
 
-def test_a_level_that_cannot_run_ends_the_study_after_its_first_block_until_that_is_mended(folder_of, run):
+def test_a_level_that_always_fails_ends_the_study_until_that_is_corrected(folder_of, run):
     folder, reason = folder_of(3), "server did not start: could not access file “nothing”"
-    ends = (StudyError, f"level “tuned” .*: {reason}: .*retry_failed")
-    assert run(folder, ends=ends, unready={"tuned": reason}).blocks == [1]
+    ends = (StudyError, f"level “tuned” failed in each of its 2 trials: {reason}: .*retry_failed")
+    assert run(folder, ends=ends, unready={"tuned": reason}).blocks == [1, 2]
     assert run(folder, ends=ends).blocks == [], "it is not tried again unasked"
     set_failed_aside(folder)
     assert run(folder).blocks == [1, 2, 3]
-    assert run(folder_of(3, name="unlucky"), failing={"tuned": "server went away"}).blocks == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("words", "stops"),
+    ("failures", "kind", "stops"),
     [
-        ("client 0 script 0 aborted in command 1 query 0: ERROR:  relation “x” does not exist", True),
-        ("client 0 script 0 aborted in command 1 query 0: ERROR:  deadlock detected", False),
-        ("client 3 aborted: server closed the connection unexpectedly", False),
+        (1, "ServerError", False),
+        (2, "ServerError", True),
+        (2, "LoadError", True),
+        (2, "InvariantError", False),
     ],
 )
-def test_a_script_that_is_refused_is_such_a_reason_and_bad_luck_is_none(study_of, words, stops):
-    told = {"started_s": 0, "finished_s": 1, "load_returncode": 2}
-    defaults, tuned = ({"trial": next(t for t in study_of().trials if t.level == level), **told} for level in ("defaults", "tuned"))  # fmt: skip
-    failed = Measurement(**tuned, error=f"pgbench ended with status 2: {words}", error_kind="LoadError")
+def test_only_failures_of_the_server_or_the_load_end_a_study(study_of, failures, kind, stops):
+    times = {"started_s": 0, "finished_s": 1}
+    trials = {level: [t for t in study_of(2).trials if t.level == level] for level in ("defaults", "tuned")}
+    failed = [
+        Measurement(trial=t, **times, error="gone", error_kind=kind) for t in trials["tuned"][:failures]
+    ]
     with ending((StudyError, "level “tuned”") if stops else None):
-        check_levels([Measurement(**defaults), failed])
+        check_levels([Measurement(trial=trials["defaults"][0], **times), *failed])
 
 
 # --- the same name again ----------------------------------------------------------------------

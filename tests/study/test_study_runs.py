@@ -172,7 +172,7 @@ def test_the_same_again_measures_nothing_and_has_the_same_rates(host, run):
 
 def test_an_interruption_between_the_two_goes_on_with_the_capacity_that_was_measured(host, run):
     host.raising = {4: KeyboardInterrupt()}
-    with pytest.raises(Interrupted, match="3 of 6 trials are kept in data/rated-capacity"):
+    with pytest.raises(Interrupted, match="3 of 6 trials are saved in data/rated-capacity"):
         run()
     assert not StudyFolder("rated").exists()
     host.raising = {}
