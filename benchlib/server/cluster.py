@@ -38,7 +38,7 @@ STOP_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Door:
+class NetworkAccess:
     """The network access to a cluster: address, port, permitted clients, password."""
 
     address: str
@@ -80,7 +80,7 @@ class Cluster(Server):
         self.placed, self.placed_wal = self.data, self.data / "pg_wal"
         self.sockets = folder / "s"
         self.log = folder / "server.log"
-        self.door: Door | None = None
+        self.network: NetworkAccess | None = None
         self._process: Process | None = None
 
     @property
@@ -98,27 +98,28 @@ class Cluster(Server):
     @property
     def port(self) -> int:
         """The port."""
-        return self.door.port if self.door else PORT
+        return self.network.port if self.network else PORT
 
     @property
     def connection(self) -> Connection:
         """The load tool's connection."""
         return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
 
-    def open_door(self, door: Door) -> None:
+    def listen(self, access: NetworkAccess) -> None:
         """Listen at an address from the next start on; :meth:`admit` sets the password."""
-        self.door = door
+        self.network = access
         lines = ["local all all trust", "local replication all trust"]
         lines += [
-            f"host all,replication {SUPERUSER} {ip_network(client)} scram-sha-256" for client in door.clients
+            f"host all,replication {SUPERUSER} {ip_network(client)} scram-sha-256"
+            for client in access.clients
         ]
         self.write("pg_hba.conf", "\n".join([*lines, ""]))
 
     def admit(self) -> None:
         """Set the network password; the server receives only its hash."""
-        if self.door:
+        if self.network:
             with asking(), self.connect(self.maintenance) as connection:
-                secret, user = self.door.password.encode(), SUPERUSER.encode()
+                secret, user = self.network.password.encode(), SUPERUSER.encode()
                 verifier = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
                 statement = SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(SUPERUSER), Literal(verifier))
                 connection.execute("SET synchronous_commit = local")  # no replica is connected yet
@@ -193,7 +194,7 @@ class Cluster(Server):
         """
         label, program = self.installation.label, self.installation.program("postgres")
         offset = self.log_size()
-        address = self.door.address if self.door else ""
+        address = self.network.address if self.network else ""
         argv: list[str | Path] = [
             program, "-D", self.data, "-h", address, "-k", self.sockets, "-p", str(self.port)
         ]  # fmt: skip

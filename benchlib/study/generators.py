@@ -29,13 +29,13 @@ from benchlib.load.shared import measured_from, merged, overlap, split
 from benchlib.load.tool import Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.model import Generator, Load
-from benchlib.server.cluster import Door
+from benchlib.server.cluster import NetworkAccess
 from benchlib.server.server import asking
 from benchlib.server.templates import workshop
 from benchlib.study.calls import CLOCK, PASSING, UnwantedError, answer, clock_offset, ended
+from benchlib.study.environment import Check, Environment, written
 from benchlib.study.fleet import Hosts
-from benchlib.study.remote_replicas import ReplicaElsewhere
-from benchlib.study.stand import Check, Stand, written
+from benchlib.study.remote_replicas import RemoteReplica
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
@@ -116,12 +116,12 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
 
     """
     if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
-        site.follower = partial(ReplicaElsewhere, hosts)
-        site.cluster.open_door(Door.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
+        site.follower = partial(RemoteReplica, hosts)
+        site.cluster.listen(NetworkAccess.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
 
 
 def drive(
-    hosts: Hosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
+    hosts: Hosts, environment: Environment, job: Job, watch: Check, during: During, limit_s: float
 ) -> list[Generated]:
     """Run a job on all its generators and return their results; ``watch`` as in :meth:`Shell.run`.
 
@@ -135,8 +135,12 @@ def drive(
     shares = split(job.load, job.seed)
     addresses = {name: hosts.address(name) for name in shares}
     barrier = secrets.randbelow(2**31)  # a lock number for this load
-    tasks, run_name, client = dict[str, Any](), stand.run.folder.name, Shell(None, stand.client_environment())
-    with asking(), stand.server.connect() as holder:
+    tasks, run_name, client = (
+        dict[str, Any](),
+        environment.run.folder.name,
+        Shell(None, environment.client_environment()),
+    )
+    with asking(), environment.server.connect() as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
         try:
             for name, (load, seed) in shares.items():

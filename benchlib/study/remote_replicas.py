@@ -19,7 +19,7 @@ from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.replication import replica_beside, replication_of
 from benchlib.plan.level import Level
-from benchlib.server.cluster import Cluster, Door, superuser_session
+from benchlib.server.cluster import Cluster, NetworkAccess, superuser_session
 from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
@@ -32,7 +32,9 @@ _INTERVAL_S = 1.0
 _COPY_LIMIT_S = 3600.0
 
 
-def follow(run_name: str, level: Level, number: int, primary: Door, address: str, send: Send) -> None:
+def follow(
+    run_name: str, level: Level, number: int, primary: NetworkAccess, address: str, send: Send
+) -> None:
     """Run a replica on this host, listening at ``address``, until the call ends; then remove it.
 
     Sends ``port`` and ``round_trip_s`` at the start, then a ``reading`` per second in the primary's time.
@@ -51,7 +53,7 @@ def follow(run_name: str, level: Level, number: int, primary: Door, address: str
         source = Source(primary.address, primary.port, server_settings(level), delay_ms)
         replica = replica_beside(site, number, source)
         replica.copy()
-        replica.open_door(replace(Door.at(address, [primary.address]), password=primary.password))
+        replica.listen(replace(NetworkAccess.at(address, [primary.address]), password=primary.password))
         replica.stream()
         with (
             asking(),
@@ -71,11 +73,11 @@ def follow(run_name: str, level: Level, number: int, primary: Door, address: str
         raise ServerError(replica.loss())
 
 
-class ReplicaElsewhere(Replica):
+class RemoteReplica(Replica):
     """A replica on another ``host``, seen from its primary; its folder is on that host."""
 
     def __init__(self, hosts: Hosts, site: Site, number: int, host: str) -> None:
-        primary, address = site.cluster.door, hosts.reached_at(host)
+        primary, address = site.cluster.network, hosts.reached_at(host)
         assert primary
         super().__init__(site.cluster, number, Source(primary.address, primary.port, {}), Path())
         self.host, self._hosts, self._at = host, hosts, replace(primary, address=address)
@@ -109,7 +111,7 @@ class ReplicaElsewhere(Replica):
         )
         for _ in ticks(_COPY_LIMIT_S, 0.2):
             self._listen()
-            if self.door:
+            if self.network:
                 return
             if not self.running:
                 break
@@ -120,7 +122,7 @@ class ReplicaElsewhere(Replica):
             if "reading" in message:
                 self._readings.append(message["reading"])
             else:
-                self.door = replace(self._at, port=message["port"])
+                self.network = replace(self._at, port=message["port"])
                 self._round_trip_s = message["round_trip_s"]
 
     def loss(self) -> str:

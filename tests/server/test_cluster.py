@@ -16,7 +16,7 @@ from benchlib.errors import ServerError, SettingError
 from benchlib.host.guardian import guarded_run
 from benchlib.host.shell import Shell, server_user
 from benchlib.host.sweep import processes_of
-from benchlib.server.cluster import Cluster, Door, refusal
+from benchlib.server.cluster import Cluster, NetworkAccess, refusal
 from benchlib.server.installations import Installation, find_installation
 from benchlib.server.replica import Relay, Source
 
@@ -163,13 +163,13 @@ def test_it_is_stopped_in_order_at_once_or_killed_and_its_log_tells(new_cluster)
 def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_password(new_cluster):
     def opened(client):
         cluster = new_cluster()
-        cluster.open_door(Door.at("127.0.0.2", [client]))
+        cluster.listen(NetworkAccess.at("127.0.0.2", [client]))
         cluster.start()
         cluster.admit()
         return cluster
 
     def come(cluster, host="127.0.0.2", **way):
-        way = {"password": cluster.door.password, "user": "postgres", "dbname": "postgres", **way}
+        way = {"password": cluster.network.password, "user": "postgres", "dbname": "postgres", **way}
         psycopg.connect(host=host, port=cluster.port, connect_timeout=5, **way).close()
 
     cluster, other = opened("127.0.0.1"), opened("192.0.2.7")
@@ -181,9 +181,9 @@ def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_pas
     ):
         with pytest.raises(psycopg.OperationalError, match=reason):
             come(door, **way)
-    server, secret = postmaster(cluster), cluster.door.password
+    server, secret = postmaster(cluster), cluster.network.password
     assert [connection.laddr.ip for connection in server.net_connections("tcp")] == ["127.0.0.2"]
-    assert secret not in f"{cluster.log_text()} {cluster.door} {server.cmdline()}"
+    assert secret not in f"{cluster.log_text()} {cluster.network} {server.cmdline()}"
 
 
 def relay(folder, host):

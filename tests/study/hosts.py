@@ -11,9 +11,9 @@ from fakes import FakeBench
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.model import Plan, Study
 from benchlib.study.bench import Bench, open_bench
+from benchlib.study.environment import Environment
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import run_study
-from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
 
@@ -45,19 +45,19 @@ def fleet_of(**hosts: dict[str, Any]) -> Hosts:
     return anywhere(hosts={name: FleetHost(**host) for name, host in hosts.items()})
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Stand], object]) -> None:
-    """Have this done with the stand of the first load that runs, while it runs."""
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Environment], object]) -> None:
+    """Have this done with the environment of the first load that runs, while it runs."""
     drive, left = Bench._drive, [act]
 
-    def meddled(bench: Bench, stand: Stand, *rest: Any) -> Any:
+    def meddled(bench: Bench, environment: Environment, *rest: Any) -> Any:
         *others, watch, during = rest
 
         def watched() -> None:
             if left:
-                left.pop()(stand)
+                left.pop()(environment)
             watch()
 
-        return drive(bench, stand, *others, watched, during)
+        return drive(bench, environment, *others, watched, during)
 
     monkeypatch.setattr(Bench, "_drive", meddled)
 

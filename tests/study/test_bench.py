@@ -17,10 +17,10 @@ from benchlib.plan.design import Trial
 from benchlib.plan.workload import Beside, Invariant, Script, Workload
 from benchlib.server.statistics import BESIDE
 from benchlib.study.bench import open_bench
+from benchlib.study.environment import Environment
 from benchlib.study.experiment import shown
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Counters, Samples
-from benchlib.study.stand import Stand
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
@@ -61,19 +61,19 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blo
     ("change", "message"),
     [
         ("DELETE FROM test_table", "pgbench acknowledged .* new rows"),
-        ("UPDATE test_table SET value = 2", "3 rows contradict"),
+        ("UPDATE test_table SET value = 2", "3 rows violate"),
     ],
 )
 def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
     trials, monkeypatch, change, message
 ):
-    bench, check_running = trials.bench(bench_plan(TWO)), Stand.check_running
+    bench, check_running = trials.bench(bench_plan(TWO)), Environment.check_running
 
-    def meddle(stand):  # when the load has ended
-        stand.server.execute(f"{change} WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)")
-        check_running(stand)
+    def meddle(environment):  # when the load has ended
+        environment.server.execute(f"{change} WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)")
+        check_running(environment)
 
-    monkeypatch.setattr(Stand, "check_running", meddle)
+    monkeypatch.setattr(Environment, "check_running", meddle)
     measurement, folder = trials.run(bench, "first")
     assert measurement.error_kind == "InvariantError"
     assert re.search(message, measurement.error or "")
@@ -102,14 +102,16 @@ def test_clusters_are_built_anew_after_so_many_blocks(trials, rebuild_every, sta
     bench, seen = trials.bench(bench_plan(TWO, rebuild_every=rebuild_every)), list[str]()
     for block in range(1, len(standing) + 1):
         for position, name in enumerate(TWO, 1):
-            with bench._stand_for(Trial(block, position, name, seed=1)):
+            with bench._environment_for(Trial(block, position, name, seed=1)):
                 pass
         seen.append(" ".join(sorted(path.name for path in bench.workspace.glob("c*"))))
     assert seen == standing
 
 
-def sessions(stand, name):
-    return stand.server.value(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'")
+def sessions(environment, name):
+    return environment.server.value(
+        f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'"
+    )
 
 
 def processes(folder, words):
@@ -117,15 +119,15 @@ def processes(folder, words):
     return [p for p in processes_of(folder) if words in " ".join(known(p.cmdline) or [])]
 
 
-def kill(stand):
-    assert eventually(lambda: sessions(stand, "pgbench") > 0)
-    os.kill(stand.server.pid, signal.SIGKILL)
+def kill(environment):
+    assert eventually(lambda: sessions(environment, "pgbench") > 0)
+    os.kill(environment.server.pid, signal.SIGKILL)
 
 
-def freeze(stand):
+def freeze(environment):
     words = "postgres: postgres bench"
-    assert eventually(lambda: len(processes(stand.server.folder, words)) > 2)
-    for process in processes(stand.server.folder, words):
+    assert eventually(lambda: len(processes(environment.server.folder, words)) > 2)
+    for process in processes(environment.server.folder, words):
         process.suspend()  # the sampler's own too: nothing may wait for it either
 
 
@@ -185,7 +187,7 @@ def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scrat
     rows = dict(preflight(bench_plan(TWO)))
     assert "PostgreSQL 18" in rows["servers"]
     assert "pgbench of PostgreSQL 18" in rows["load tool"]
-    with pytest.raises(PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ are free"):
+    with pytest.raises(PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ MiB are free"):
         preflight(bench_plan(TWO, workload="tpcb-like", scale=1_000_000))
     assert list(scratch.iterdir()) == []
 
@@ -229,9 +231,9 @@ def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
 
 
 def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
-    def kill(stand):
-        assert eventually(lambda: sessions(stand, BESIDE) > 0)
-        (process,) = processes(stand.run.folder, "beside-1")
+    def kill(environment):
+        assert eventually(lambda: sessions(environment, BESIDE) > 0)
+        (process,) = processes(environment.run.folder, "beside-1")
         process.kill()
 
     bench = trials.bench(plan_beside(STUCK))
@@ -242,18 +244,18 @@ def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
 
 
 def test_an_interruption_ends_it_with_its_sessions(trials, monkeypatch):
-    left, close = [], Stand.close
+    left, close = [], Environment.close
 
-    def interrupt(stand):
-        assert eventually(lambda: sessions(stand, BESIDE) == 1)
+    def interrupt(environment):
+        assert eventually(lambda: sessions(environment, BESIDE) == 1)
         raise KeyboardInterrupt
 
-    def counted(stand):
-        left.append(sessions(stand, BESIDE))
-        close(stand)
+    def counted(environment):
+        left.append(sessions(environment, BESIDE))
+        close(environment)
 
     meanwhile(monkeypatch, interrupt)
-    monkeypatch.setattr(Stand, "close", counted)
+    monkeypatch.setattr(Environment, "close", counted)
     bench = trials.bench(plan_beside(STUCK))
     with pytest.raises(KeyboardInterrupt):
         trials.run(bench, "beside")

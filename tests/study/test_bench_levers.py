@@ -70,7 +70,7 @@ def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(trial
         "host": {"vm.page-cluster": int(wanted)},
     }
 
-    def look(stand):
+    def look(environment):
         caps = CAPS.read_text().split() if CAPS.exists() else []
         seen.update(tunable=TUNABLE.read_text().strip(), mounts=mounts_of(scratch), caps=caps)
 
@@ -95,7 +95,7 @@ def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(trial
 def test_a_synchronous_trial_in_a_folder_that_is_named_keeps_its_promise(trial, scratch, monkeypatch):
     elsewhere, seen = scratch / "elsewhere", []
     elsewhere.mkdir(mode=0o755)
-    meanwhile(monkeypatch, lambda stand: seen.extend(elsewhere.rglob("PG_VERSION")))
+    meanwhile(monkeypatch, lambda environment: seen.extend(elsewhere.rglob("PG_VERSION")))
     settings = {"synchronous_commit": "remote_apply"}
     level = {"storage": {"data": str(elsewhere)}, "replication": "synchronous", "settings": settings}
     _, folder = trial(plan(level, load={"duration_s": 2, "waits_hz": 20}))
@@ -130,10 +130,12 @@ def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_
 ):
     caps, groups, warm = list[bool](), set[str](), Bench._warm
 
-    def recorded(bench, stand, load, *, seed):
+    def recorded(bench, environment, load, *, seed):
         caps.append(writes_capped_at_50())
-        groups.update(re.findall(r"benchlib-[^/\n]+", Path(f"/proc/{stand.server.pid}/cgroup").read_text()))
-        warm(bench, stand, load, seed=seed)
+        groups.update(
+            re.findall(r"benchlib-[^/\n]+", Path(f"/proc/{environment.server.pid}/cgroup").read_text())
+        )
+        warm(bench, environment, load, seed=seed)
 
     monkeypatch.setattr(Bench, "_warm", recorded)
     monkeypatch.setattr(Workload, "data_mib", lambda self, scale: data_mib)
@@ -152,7 +154,7 @@ def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_
         ({"storage": {"data": "/no/such/folder"}}, "/no/such/folder"),
         ({"host": {"vm.no_such_thing": 1}}, "vm.no_such_thing"),
         ({"target": "no-such-service"}, "no-such-service"),
-        ({"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}}, r"max_wal_senders = 2: .* take 3"),
+        ({"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}}, r"max_wal_senders = 2: .* need 3"),
         ({"settings": {"work_mem": "8 pigs", "jit": "perhaps"}}, 'refuses .* "work_mem": "8 pigs"; parameter "jit"'),
         ({"postgres": "16", "settings": {"io_method": "worker"}}, 'unrecognized .* "io_method"'),
     ],
@@ -171,11 +173,11 @@ EXT4, XFS, TMPFS = (
     ("levels", "arrangement", "refusal"),
     [
         ({"a": {"data": EXT4}}, "standing", None),
-        ({"a": {"data": EXT4, "wal": XFS}}, "standing", r"needs about 6,\d+ MiB under .*, 6,000 are free"),
+        ({"a": {"data": EXT4, "wal": XFS}}, "standing", r"needs about 6,\d+ MiB under .*, 6,000 MiB are free"),
         ({"a": {"wal": TMPFS}}, "fresh", None),
-        ({"a": {"wal": TMPFS, "data": TMPFS}}, "fresh", r"\(tmpfs\) take 4,096 MiB together, 3,000 are available"),
+        ({"a": {"wal": TMPFS, "data": TMPFS}}, "fresh", r"need 4,096 MiB, 3,000 MiB are available"),
         ({"a": {"wal": TMPFS}, "b": {"wal": TMPFS}}, "fresh", None),  # one after the other
-        ({"a": {"wal": TMPFS}, "b": {"wal": TMPFS}}, "standing", "take 4,096 MiB together"),
+        ({"a": {"wal": TMPFS}, "b": {"wal": TMPFS}}, "standing", "need 4,096 MiB"),
     ],
 )  # fmt: skip
 def test_places_that_stand_at_once_count_together_against_the_disk_and_the_memory(

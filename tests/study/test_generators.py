@@ -117,10 +117,10 @@ def driven(folder, tasks, watch=lambda: None, limit_s=9.0):
         given[name] = call.args[1][2]
         return tasks[name]
 
-    stand = Mock(way=dict, **{"run.folder": folder, "server.connect.return_value": server})
+    environment = Mock(way=dict, **{"run.folder": folder, "server.connect.return_value": server})
     load = Load(duration_s=3, clients=3, threads=2, generators=tuple(tasks))
     job = Job(Connection(), load_workload("tpcb-like"), load, scale=1, seed=7)
-    results = drive(Mock(submit=submit), stand, job, watch, sampler, limit_s)
+    results = drive(Mock(submit=submit), environment, job, watch, sampler, limit_s)
     asked = [call.args[0].split("(")[0] for call in server.mock_calls if call[0] == "execute"]
     return results, given, asked, [call[0] for call in server.mock_calls]
 

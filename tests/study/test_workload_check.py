@@ -39,5 +39,5 @@ def test_each_script_is_tried_with_the_plans_of_what_the_server_got(tmp_path: Pa
     assert re.search(r"WHERE i = .*11, 12, 1…\]\)(.|\n)*Index", reads), "a long list is cut"
     assert inserts.startswith("2, weight 3: runs")
     assert "missing" in fails
-    assert "holds 2 new rows (wanted 1)" in lies
+    assert "holds 2 new rows (expected 1)" in lies
     assert "what must hold afterwards was tried" in result.output

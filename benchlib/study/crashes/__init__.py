@@ -41,8 +41,8 @@ from benchlib.server.copying import share_blocks
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.crashed import KINDS, POWER_CUT, Crash, Kind, Round, keep_crash, kept_crashes, left_out
 from benchlib.study.crashes.commits import WORKLOAD, Row, crash_load, examine
+from benchlib.study.environment import Environment, build
 from benchlib.study.loop import Tell
-from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
 
 _DEATH_S = 10.0
@@ -158,20 +158,23 @@ def _on_one_stand(level: Level, todo: list[Round], seed: int, templates: Templat
     """Yield crashes of one cluster until ``todo`` is empty or the cluster is damaged."""
     # short: a socket's path is limited
     folder = templates.run.folder / f"x{len(todo):02d}"
-    with contextlib.closing(build(level, WORKLOAD, folder, templates)) as stand, stand.apply_settings():
+    with (
+        contextlib.closing(build(level, WORKLOAD, folder, templates)) as environment,
+        environment.apply_settings(),
+    ):
         while todo:
             this = todo.pop(0)
             templates.tell(f"“{this.level}”, {this.kind}")
-            crash = _round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
+            crash = _round(environment, this, Random(f"{seed} {this.model_dump_json()}"))
             yield crash
             if crash.damage and this.kind != POWER_CUT:
                 return  # its state is unknown
 
 
-def _round(stand: Stand, this: Round, random: Random) -> Crash:
-    power_cut, version, site = this.kind == POWER_CUT, stand.server.version(), stand.site
+def _round(environment: Environment, this: Round, random: Random) -> Crash:
+    power_cut, version, site = this.kind == POWER_CUT, environment.server.version(), environment.site
     assert site is not None  # left_out() excludes external servers
-    stand.checkpoint()
+    environment.checkpoint()
     os.sync()
     after_s = random.uniform(*(_CUT_S if power_cut else _KILL_S))
     with crash_load(site.cluster, this.number, random, checkpoints=power_cut) as (times_by_client, end_load):
@@ -181,7 +184,7 @@ def _round(stand: Stand, this: Round, random: Random) -> Crash:
             end_load()
         moment = _copy_disk(site) if power_cut else _kill(site, end_load)
     site.cluster.stop()
-    with _on_copy(site, stand.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
+    with _on_copy(site, environment.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
         rows, recovery_s, damage = _restarted(cluster, this.number)
     by_client = enumerate(times_by_client)
     acknowledged = {(client, nth): at for client, times in by_client for nth, at in enumerate(times)}
