@@ -1,7 +1,7 @@
 """The driver of a study on a fleet: it hands whole blocks to hosts, and alone writes their trials.
 
 Each host gets the blocks that the plan assigns to it, and sends each block when all of its trials have ended.
-A lost block runs again, whole; of two copies of a block the first counts.
+A lost block runs again, whole, if its host is back in time; of two copies of a block the first counts.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import itertools
 import os
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,17 +78,17 @@ def run_on_fleet(
 
 @dataclass
 class _Share:
-    """A host's blocks that are not saved; ``given`` are those of its running ``task``.
+    """A host's unsaved blocks, and its running task with the worker's address.
 
-    ``away`` is the time since which it has delivered nothing, and the reason.
+    ``away_s`` is the time since which it cannot run them, ``why`` the reason.
     """
 
     blocks: list[int] = field(default_factory=list)
-    given: list[int] = field(default_factory=list)
     task: Any = None
     address: str = ""
     losses: int = 0
-    away: tuple[float, str] | None = None
+    away_s: float | None = None
+    why: str = "no worker of it is connected"
 
 
 class _Driver:
@@ -101,34 +100,47 @@ class _Driver:
         self._folder, self._hosts, self._queue, self._open_bench = folder, hosts, queue, open_bench
         self._study = folder.read()
         self.progress = Progress(folder, self._study, folder.kept(), tell)
-        self._report = self.progress.report
-        self._shares = defaultdict[str, _Share](_Share)
-        self._addresses: dict[str, str] = {}
-        self._next_look = 0.0
-        plan = self._study.plan
-        # remote load and external servers serve one host at a time
-        self._one_at_a_time = bool(elsewhere_of(plan)) or plan.abroad
+        self._shares: dict[str, _Share] = {}
 
     def run(self, blocks: Sequence[int]) -> None:
-        """Run blocks until all are saved."""
+        """Run blocks until all are saved, or the hosts of the others are lost.
+
+        Raises:
+            StudyError: a block cannot be run.
+
+        """
         plan, servers = self._study.plan, self._hosts.servers()
         pins = pinned(self._study.blocks, len(plan.factor.levels), servers, plan.looks)
-        for host in servers:
-            self._shares[host].away = None
+        self._shares = {host: _Share() for host in servers}
         for block in blocks:
             self._shares[pins[block]].blocks.append(block)
-        self._report("starting")
-        while any(share.blocks or share.task for share in self._shares.values()):
-            if (now := time.monotonic()) >= self._next_look:
-                self._addresses, self._next_look = _of_scheduler(self._hosts.addresses), now + _LOOK_S
-            for host, share in self._shares.items():
-                if share.task is None:
-                    self._start(host, share)
+        # remote load and external servers serve one host at a time
+        one_at_a_time = bool(elsewhere_of(plan)) or plan.abroad
+        self.progress.report("starting")
+        next_look, limit_s, lost = 0.0, self._hosts.fleet.back_within_s, dict[str, str]()
+        while waiting := {host: share for host, share in self._shares.items() if share.blocks or share.task}:
+            now = time.monotonic()
+            if look := now >= next_look:
+                addresses, next_look = _of_scheduler(self._hosts.addresses), now + _LOOK_S
+            for host, share in waiting.items():
+                if share.task:
+                    if share.task.done() or addresses.get(host) != share.address:
+                        self._end(host, share)
+                elif share.away_s is not None and now - share.away_s > limit_s:
+                    lost[host], share.blocks = share.why, []
+                elif host in addresses:
+                    if look and not (one_at_a_time and any(other.task for other in waiting.values())):
+                        self._start(host, share, addresses[host])
+                elif share.away_s is None:
+                    share.away_s = now
+                    self.progress.report(f"{host} is not connected: waiting for it")
             time.sleep(_PAUSE_S)
             self._receive()
-            for host, share in self._shares.items():
-                if share.task and (share.task.done() or self._addresses.get(host) != share.address):
-                    self._end(host, share)
+        if lost:
+            reasons = "; ".join(f"{host} ({why})" for host, why in lost.items())
+            raise StudyError(
+                f"lost: {reasons}: start their workers and repeat the command; saved trials are safe"
+            )
 
     def close(self) -> None:
         """Cancel all tasks."""
@@ -136,52 +148,25 @@ class _Driver:
             if share.task:
                 _of_scheduler(share.task.cancel)
 
-    def _start(self, host: str, share: _Share) -> None:
-        """Give a connected host its blocks; give those of a host that stays away to others."""
-        if not share.blocks or (self._one_at_a_time and any(one.task for one in self._shares.values())):
-            return
-        now = time.monotonic()
-        if share.away and now - share.away[0] > self._hosts.fleet.back_within_s:
-            self._reassign(host, share)
-        elif host in self._addresses:
-            share.given, share.address = list(share.blocks), self._addresses[host]
-            trials = tuple(trial for trial in self._study.trials if trial.block in share.given)
-            study = self._study.changed(trials=trials, provenance={}, parameters={})
-            earlier = {name: m for name, m in self._folder.kept().items() if m.ran_on == host}
-            call = partial(run_blocks, study, self._open_bench, self._hosts.fleet, host, earlier)
-            share.task = self._hosts.submit(host, share.address, call, self._queue.name)
-        elif not share.away:
-            share.away = now, "no worker of it is connected"
-            self._report(f"{host} is not connected: waiting for it")
-
-    def _reassign(self, host: str, share: _Share) -> None:
-        others = {
-            name: other for name, other in self._shares.items() if name in self._addresses and not other.away
-        }
-        if others:
-            for block in share.blocks:
-                min(others.values(), key=lambda other: len(other.blocks)).blocks.append(block)
-            share.blocks = []
-            self._report(f"{host} stays away: its blocks go to {', '.join(others)}")
-        elif share.away and not any(one.task for one in self._shares.values()):
-            raise StudyError(
-                f"no host is left for the blocks of {host} ({share.away[1]}): correct that and repeat the "
-                "command; saved trials are safe"
-            )
+    def _start(self, host: str, share: _Share, address: str) -> None:
+        trials = tuple(trial for trial in self._study.trials if trial.block in share.blocks)
+        study = self._study.changed(trials=trials, provenance={}, parameters={})
+        earlier = {name: m for name, m in self._folder.kept().items() if m.ran_on == host}
+        call = partial(run_blocks, study, self._open_bench, self._hosts.fleet, host, earlier)
+        share.task, share.address = self._hosts.submit(host, address, call, self._queue.name), address
 
     def _receive(self) -> None:
         """Save the blocks that hosts have sent."""
         for message in _of_scheduler(partial(self._queue.get, batch=True)):
             host = message["host"]
+            share = self._shares.get(host, _Share())
             if "line" in message:
-                self._report(f"{host}: {message['line']}")
-                continue
-            owners = [share for share in self._shares.values() if message["block"] in share.blocks]
-            for owner in owners:  # none: a second copy
+                self.progress.report(f"{host}: {message['line']}")
+            elif message["block"] in share.blocks:  # else a second copy
                 for measurement, raw in message["trials"]:
                     self._save(host, Measurement.model_validate_json(measurement), raw)
-                owner.blocks.remove(message["block"])
-                self._shares[host].losses, self._shares[host].away = 0, None
+                share.blocks.remove(message["block"])
+                share.losses, share.away_s = 0, None
 
     def _save(self, host: str, measurement: Measurement, raw: Mapping[str, bytes]) -> None:
         with tempfile.TemporaryDirectory(prefix="benchlib-") as folder:
@@ -205,17 +190,15 @@ class _Driver:
         share.task = None
         if not isinstance(reason, PASSING):
             raise type(reason)(f"{host}: {reason}")
-        lost = [block for block in share.given if block in share.blocks]
-        if not lost:
-            return
-        busy = isinstance(reason, HostBusyError)
-        if not (busy and share.away):  # a busy host counts as away since it was first busy
-            share.away = time.monotonic(), str(reason)
-        share.losses += not busy
-        self._addresses.pop(host, None)  # until the next look
-        self._report(f"{host} has lost block {lost[0]} ({reason}): it runs again")
-        if share.losses >= MOST_LOSSES:
-            raise StudyError(f"{host} lost block {lost[0]} {MOST_LOSSES} times: {reason}")
+        if share.blocks:
+            share.why = str(reason)
+            self.progress.report(f"{host} has lost block {share.blocks[0]} ({reason}): it runs again")
+            busy = isinstance(reason, HostBusyError)
+            share.losses += not busy
+            if not busy or share.away_s is None:
+                share.away_s = time.monotonic()
+            if share.losses >= MOST_LOSSES:
+                raise StudyError(f"{host} lost block {share.blocks[0]} {MOST_LOSSES} times: {reason}")
 
 
 def _of_scheduler(ask: Callable[[], T]) -> T:

@@ -58,7 +58,7 @@ class FakeHosts:
             self.messages.append({"host": host, **message})
             if self.twice and "trials" in message:
                 other = [(measurement, {"stdout": b"other"}) for measurement, _ in message["trials"]]
-                self.messages.append({"host": "again", **message, "trials": other})
+                self.messages.append({"host": host, **message, "trials": other})
 
         task = Mock(status="finished", done=lambda: True)
         try:
@@ -115,12 +115,14 @@ def test_a_block_that_did_not_arrive_runs_again(folder_of, run, hosts, calls):
     assert (hosts.calls, spoilt(folder)) == (calls, [])
 
 
-def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run):
+def test_the_others_finish_before_a_lost_host_ends_the_run(folder_of, run):
     folder = folder_of(4)
     hosts = FakeHosts("a", "b", script={1: (0, RuntimeError("the worker died"))}, back_within_s=0)
     hosts.before = lambda call: hosts.there.pop("a", None)
-    run(folder, hosts)
-    assert hosts_of_blocks(folder) == dict.fromkeys((1, 2, 3, 4), "b")
+    run(folder, hosts, ends=(StudyError, r"lost: a \(its worker is gone \(RuntimeError\)\): start"))
+    assert hosts_of_blocks(folder) == {2: "b", 4: "b"}
+    run(folder, FakeHosts("a", "b"))
+    assert hosts_of_blocks(folder) == {1: "a", 2: "b", 3: "a", 4: "b"}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_the_blocks_of_a_host_that_stays_away_go_to_the_others(folder_of, run):
     [
         (FakeHosts("a", script=dict.fromkeys(range(99), (0, UnwantedError("out of memory")))), (),
          f"a lost block 1 {MOST_LOSSES} times: out of memory"),
-        (FakeHosts("a", back_within_s=0, there={}), (), "no host is left for the blocks of a "),
+        (FakeHosts("a", back_within_s=0, there={}), (), r"lost: a \(no worker of it is connected\): start"),
         (FakeHosts("a", lost=OSError("closed")), (), r"the fleet's scheduler is lost \(OSError\)"),
         (FakeHosts("a", "b"), ("defaults", "control", "tuned"), "a: every trial of block 1 failed"),
     ],
@@ -153,7 +155,6 @@ def test_the_first_copy_of_a_block_counts(folder_of, run):
     hosts.twice = True
     run(folder, hosts)
     assert all(folder.raw(trial_id, "stdout") != b"other" for trial_id in ids(folder))
-    assert hosts_of_blocks(folder) == {1: "a"}
 
 
 def test_a_file_that_leaves_its_folder_is_refused(folder_of, run):
