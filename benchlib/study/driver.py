@@ -20,7 +20,7 @@ from benchlib.host import files
 from benchlib.plan.fleet import Fleet, elsewhere_of, pinned
 from benchlib.plan.model import Measurement, Study
 from benchlib.study.bench import open_bench
-from benchlib.study.calls import PASSING, SCHEDULER, Send, UnwantedError, ended
+from benchlib.study.calls import PASSING, SCHEDULER, Send, UnwantedError, failure
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import Enough, OpenBench, Progress, Tell, missing, run_study
 from benchlib.study.store import StudyFolder
@@ -88,7 +88,7 @@ class _Share:
     address: str = ""
     losses: int = 0
     away_s: float | None = None
-    why: str = "no worker of it is connected"
+    why: str = ""
 
 
 class _Driver:
@@ -117,7 +117,7 @@ class _Driver:
         # remote load and external servers serve one host at a time
         one_at_a_time = bool(elsewhere_of(plan)) or plan.abroad
         self.progress.report("starting")
-        next_look, limit_s, lost = 0.0, self._hosts.fleet.back_within_s, dict[str, str]()
+        next_look, limit_s, lost = 0.0, self._hosts.fleet.back_within_s, list[str]()
         while waiting := {host: share for host, share in self._shares.items() if share.blocks or share.task}:
             now = time.monotonic()
             if look := now >= next_look:
@@ -127,20 +127,18 @@ class _Driver:
                     if share.task.done() or addresses.get(host) != share.address:
                         self._end(host, share)
                 elif share.away_s is not None and now - share.away_s > limit_s:
-                    lost[host], share.blocks = share.why, []
+                    lost.append(share.why)
+                    share.blocks = []
                 elif host in addresses:
                     if look and not (one_at_a_time and any(other.task for other in waiting.values())):
                         self._start(host, share, addresses[host])
                 elif share.away_s is None:
-                    share.away_s = now
-                    self.progress.report(f"{host} is not connected: waiting for it")
+                    share.away_s, share.why = now, f"{host}: no worker of it is connected"
+                    self.progress.report(f"{share.why}: waiting for it")
             time.sleep(_PAUSE_S)
             self._receive()
         if lost:
-            reasons = "; ".join(f"{host} ({why})" for host, why in lost.items())
-            raise StudyError(
-                f"lost: {reasons}: start their workers and repeat the command; saved trials are safe"
-            )
+            raise StudyError(f"{'; '.join(lost)}: start it and repeat the command; saved trials are safe")
 
     def close(self) -> None:
         """Cancel all tasks."""
@@ -185,20 +183,23 @@ class _Driver:
 
         """
         self._receive()
-        reason = ended(share.task) or UnwantedError("its worker is gone")
+        reason: BenchlibError = UnwantedError(f"{host}: its worker is gone")
+        try:
+            if error := failure(host, share.task):
+                raise type(error)(f"{host}: {error}")
+        except PASSING as passing:
+            reason = passing
         share.task.cancel()
         share.task = None
-        if not isinstance(reason, PASSING):
-            raise type(reason)(f"{host}: {reason}")
         if share.blocks:
             share.why = str(reason)
-            self.progress.report(f"{host} has lost block {share.blocks[0]} ({reason}): it runs again")
+            self.progress.report(f"{reason}; block {share.blocks[0]} runs again")
             busy = isinstance(reason, HostBusyError)
             share.losses += not busy
             if not busy or share.away_s is None:
                 share.away_s = time.monotonic()
             if share.losses >= MOST_LOSSES:
-                raise StudyError(f"{host} lost block {share.blocks[0]} {MOST_LOSSES} times: {reason}")
+                raise StudyError(f"block {share.blocks[0]} was lost {MOST_LOSSES} times: {reason}")
 
 
 def _of_scheduler(ask: Callable[[], T]) -> T:

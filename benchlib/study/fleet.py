@@ -127,14 +127,11 @@ class Hosts:
         from distributed.deploy import ssh
 
         # HTTP is served even without a dashboard: local port only
-        common = {
-            "dashboard": False,
-            "dashboard_address": "127.0.0.1:0",
-            **({} if self.fleet.insecure else {"protocol": "tls://"}),
-        }
+        common = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        common |= {} if self.fleet.insecure else {"protocol": "tls://"}
 
         def node(cls: Any, address: str | None, **extra: Any) -> dict[str, Any]:
-            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": {**common, **extra}}
+            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": common | extra}
             return {"cls": cls, "options": options}
 
         hosts = self.fleet.hosts
@@ -199,9 +196,7 @@ class Hosts:
                     errors.append(f"{host}: {reason}")
                 except TimeoutError:
                     task.cancel()
-                    errors.append(
-                        f"{host}: no answer within {_ASK_LIMIT_S:g} s: is it busy with another run?"
-                    )
+                    errors.append(f"{host}: no answer within {_ASK_LIMIT_S} s: is it busy with another run?")
                 except Exception as reason:  # Dask raises many types
                     errors.append(f"{host}: its worker does not answer: {type(reason).__name__}: {reason}")
         return values, errors

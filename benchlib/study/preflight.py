@@ -8,8 +8,6 @@ from benchlib.host.guardian import scratch_root
 from benchlib.host.shell import server_user
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Needs, Wish
-from benchlib.load import tools
-from benchlib.plan.fleet import Role
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import refusal
 from benchlib.server.installations import (
@@ -17,7 +15,6 @@ from benchlib.server.installations import (
     builders_differ,
     find_installation,
     find_pgbench,
-    find_program_for,
 )
 
 _HOST = re.compile(r"""server at "[^"]*"( \([^)]*\))?(, port \d+)?|host '[^']*'""")
@@ -52,22 +49,6 @@ def preflight(plan: Plan) -> Pairs:
         *dict.fromkeys(answers),
         *([("builders", difference)] if difference else []),
     ]
-
-
-def check_helper(plan: Plan, role: Role) -> None:
-    """Check that this host can run the plan's remote load or replicas.
-
-    Raises:
-        PreflightError: it cannot.
-
-    """
-    for name in plan.factor.levels:
-        level, load = plan.level(name), plan.level_load(name)
-        if role == "load" and load.generators:
-            find_pgbench()
-            tools.check(plan.level_workload(name), load)
-        if role == "follower" and level.part("replication").get("on"):
-            find_program_for(find_installation(level.postgres), "pg_basebackup")
 
 
 def cannot_run(plan: Plan) -> dict[str, str]:

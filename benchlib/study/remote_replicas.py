@@ -24,7 +24,7 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
 from benchlib.server.templates import workshop
-from benchlib.study.calls import CLOCK, PASSING, Send, clock_offset, ended
+from benchlib.study.calls import CLOCK, Send, clock_offset, failure
 from benchlib.study.fleet import Hosts
 from benchlib.study.records import Away
 
@@ -133,8 +133,7 @@ class RemoteReplica(Replica):
             StudyError: its worker is gone; a retry may help.
 
         """
-        if isinstance(reason := ended(self._task), PASSING):
-            raise type(reason)(f"{self.host}: {reason}")
+        reason = failure(self.host, self._task)
         return f"{self.name} on {self.host} {f'ended ({reason})' if reason else 'does not stream'}"
 
     def sampled(self, since_s: float) -> Away:

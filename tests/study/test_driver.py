@@ -119,7 +119,7 @@ def test_the_others_finish_before_a_lost_host_ends_the_run(folder_of, run):
     folder = folder_of(4)
     hosts = FakeHosts("a", "b", script={1: (0, RuntimeError("the worker died"))}, back_within_s=0)
     hosts.before = lambda call: hosts.there.pop("a", None)
-    run(folder, hosts, ends=(StudyError, r"lost: a \(its worker is gone \(RuntimeError\)\): start"))
+    run(folder, hosts, ends=(StudyError, r"a: its worker is gone \(RuntimeError\): start"))
     assert hosts_of_blocks(folder) == {2: "b", 4: "b"}
     run(folder, FakeHosts("a", "b"))
     assert hosts_of_blocks(folder) == {1: "a", 2: "b", 3: "a", 4: "b"}
@@ -129,8 +129,8 @@ def test_the_others_finish_before_a_lost_host_ends_the_run(folder_of, run):
     ("hosts", "failing", "message"),
     [
         (FakeHosts("a", script=dict.fromkeys(range(99), (0, UnwantedError("out of memory")))), (),
-         f"a lost block 1 {MOST_LOSSES} times: out of memory"),
-        (FakeHosts("a", back_within_s=0, there={}), (), r"lost: a \(no worker of it is connected\): start"),
+         f"block 1 was lost {MOST_LOSSES} times: a: out of memory"),
+        (FakeHosts("a", back_within_s=0, there={}), (), "a: no worker of it is connected: start"),
         (FakeHosts("a", lost=OSError("closed")), (), r"the fleet's scheduler is lost \(OSError\)"),
         (FakeHosts("a", "b"), ("defaults", "control", "tuned"), "a: every trial of block 1 failed"),
     ],

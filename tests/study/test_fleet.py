@@ -178,8 +178,7 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(cluster, monkeypatch):
     with anywhere(cluster.scheduler_address, hosts=fleet).connected() as hosts:
         rows, misfits = fleet_check.check(hosts)
     assert list(rows) == ["0", "1", "2"]
-    assert re.fullmatch(r"round trip [\d.]+ ms, [\d,]+ MB/s", rows["0"]["to 2"])
-    assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, give or take [\d.]+ ms", rows["1"]["clock"])
+    assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, round trip [\d.]+ ms", rows["1"]["clock"])
     assert misfits == [
         "3: no worker of it is connected",
         f"1: runs benchlib 0.0.1, the driver {here}",
