@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -152,15 +151,16 @@ class Environment:
         if not self.replicas:
             yield lambda: None
             return
-        began_s = time.time()
+        remote = [one for one in self.replicas.members if isinstance(one, RemoteReplica)]
+        before = [one.reading() for one in remote]
         with Watch(self.replicas) as watch:
             try:
                 yield watch
             finally:
                 warnings += watch.warnings
                 if keep:
-                    remote = (one for one in self.replicas.members if isinstance(one, RemoteReplica))
-                    samples = {one.name: one.sampled(began_s) for one in remote}
+                    pairs = zip(remote, before, strict=True)
+                    samples = {one.name: one.sampled(first) for one, first in pairs}
                     ReplicaReadings(lag=watch.lag, elsewhere=samples).write(keep)
 
     @contextlib.contextmanager

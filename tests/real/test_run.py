@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,7 @@ def test_an_interruption_is_heard_at_any_moment_and_keeps_the_rest(
 
 
 def test_kills_leave_nothing_and_the_rerun_finishes(project: Any, started: Callable[..., Any]) -> None:
-    for moment, whole_tree in (
-        (is_building, True),
-        (is_building, False),
-        (has_two_more, True),
-        (has_two_more, False),
-    ):
+    for moment, whole_tree in product((is_building, has_two_more), (True, False)):
         process = started(moment)
         tree = psutil.Process(process.pid).children(recursive=True) if whole_tree else []
         for one in (*tree, process):
@@ -132,14 +128,8 @@ def test_kills_leave_nothing_and_the_rerun_finishes(project: Any, started: Calla
 
 
 def test_plain_papermill_does_the_same(project: Any) -> None:
-    papermill = [
-        "papermill",
-        "notebooks/configuration.ipynb",
-        "out.ipynb",
-        "--no-progress-bar",
-        "-k",
-        "python3",
-    ]
+    words = ["notebooks/configuration.ipynb", "out.ipynb", "--no-progress-bar", "-k", "python3"]
+    papermill = ["papermill", *words]
     _, err = project.call(*papermill, *TINY, 3, "-p", "bloks", 3, fails=True)
     assert "unknown parameter bloks: did you mean blocks?" in err
     assert not (project.data / "t").exists()
