@@ -1,4 +1,4 @@
-"""The main job from end to end, on real servers, as a user starts it and as a user breaks it."""
+"""Whole runs on real servers, as a user starts and interrupts them."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def test_a_study_from_its_notebook_to_its_page(project: Any) -> None:
     assert made <= {"notebooks", "data", "reports", "levels.yaml", "s", "home"}
 
 
-def test_the_same_again_runs_nothing_and_more_blocks_extend_the_study(project: Any) -> None:
+def test_a_repeated_command_runs_nothing_and_more_blocks_extend_the_study(project: Any) -> None:
     out, _ = project.call(*RUN, 3)
     kept, pages = project.kept(), files(project.reports)
 
@@ -97,7 +97,7 @@ def started(project: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("moment", [is_importing, is_building, has_two_more])
-def test_an_interruption_is_heard_at_any_moment_and_keeps_the_rest(
+def test_an_interruption_at_any_moment_keeps_saved_trials(
     moment: Callable[..., bool], project: Any, started: Callable[..., Any]
 ) -> None:
     process = started(moment)
@@ -142,7 +142,7 @@ def test_plain_papermill_does_the_same(project: Any) -> None:
     assert project.kept() == kept, "the command line finds the same study complete"
 
 
-def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: Any) -> None:
+def test_a_refused_setting_leaves_no_study(project: Any) -> None:
     (project.folder / "levels.yaml").write_text(LEVELS.replace("work_mem", "work_memory"))
     _, err = project.call(*RUN, 3, fails=True)
     assert "“tuned”: the server refuses its settings" in err.splitlines()[-1]
@@ -151,7 +151,7 @@ def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: A
     assert list(project.data.iterdir()) == []
 
 
-def test_an_ordinary_user_runs_it_as_well(project: Any) -> None:
+def test_an_ordinary_user_can_run_a_study(project: Any) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     made = subprocess.run(["useradd", "--system", "--no-create-home", "benchlib-test"], capture_output=True)

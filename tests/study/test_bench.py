@@ -1,4 +1,4 @@
-"""The bench on real servers: trials of a second, whole studies of a few, what may go wrong meanwhile, what runs beside."""
+"""Trials and studies on real servers, failures during them, and background load."""
 
 import os
 import re
@@ -29,7 +29,7 @@ VIEWS = ("database", "bgwriter", "wal", "checkpointer")
 
 
 @pytest.mark.parametrize(("arrangement", "blocks"), [("standing", 2), ("fresh", 1)])
-def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blocks, scratch):
+def test_a_study_saves_each_trial_and_leaves_nothing_else(arrangement, blocks, scratch):
     folder = run_for_real("whole", bench_plan(TWO, arrangement=arrangement), blocks)
     kept = folder.kept()
     assert len(kept) == 2 * blocks
@@ -58,7 +58,7 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blo
         ("UPDATE test_table SET value = 2", "3 rows violate"),
     ],
 )
-def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
+def test_rows_that_pgbench_did_not_write_fail_the_trial_and_remove_the_cluster(
     trials, monkeypatch, change, message
 ):
     bench, check_running = trials.bench(bench_plan(TWO)), Environment.check_running
@@ -75,7 +75,7 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials):
+def test_load_and_warm_up_use_different_rows(trials):
     """Else the first seconds of a trial find in memory what the rest of it has to read."""
     drawn = Workload(
         name="drawn", title="Numbers that are drawn", pgbench_tables=False,
@@ -90,7 +90,7 @@ def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials):
 @pytest.mark.parametrize(
     ("rebuild_every", "standing"), [(2, ["c001 c002", "c001 c002", "c003 c004"]), (1, [""])]
 )
-def test_clusters_are_built_anew_after_so_many_blocks(trials, rebuild_every, standing):
+def test_clusters_are_rebuilt_after_rebuild_every_blocks(trials, rebuild_every, standing):
     bench, seen = trials.bench(bench_plan(TWO, rebuild_every=rebuild_every)), list[str]()
     for block in range(1, len(standing) + 1):
         for position, name in enumerate(TWO, 1):
@@ -130,7 +130,7 @@ def freeze(environment):
         pytest.param("standing", freeze, "TrialError: .* did not end within 9 s", marks=pytest.mark.long),
     ],
 )
-def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error, trials, monkeypatch):
+def test_a_killed_or_frozen_server_fails_one_trial(arrangement, befalls, error, trials, monkeypatch):
     monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 9.0)
     meanwhile(monkeypatch, befalls)
     bench = trials.bench(bench_plan(TWO, arrangement=arrangement))
@@ -142,7 +142,7 @@ def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error
     assert again.load_argv[1] != measurement.load_argv[1], "on a new cluster"
 
 
-def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch):
+def test_refused_initdb_options_end_the_run_before_it_begins(scratch):
     levels = {"first": {}, "second": {"initdb": ["--no-such-option"]}}
     with pytest.raises(PreflightError, match="level “second”: initdb failed: "):
         open_bench(bench_plan(levels), "test").__enter__()
@@ -163,7 +163,7 @@ def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement, tr
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_a_level_may_name_another_version(trials):
+def test_a_level_can_have_another_version(trials):
     bench = trials.bench(bench_plan({"16": {"postgres": "16"}, "18": {}}, arrangement="fresh"))
     measurement, folder = trials.run(bench, "16")
     assert (measurement.error, (measurement.server_version or "")[:2]) == (None, "16")
@@ -172,7 +172,7 @@ def test_a_level_may_name_another_version(trials):
     assert counters.after["checkpointer"] is None, "16 has no such view: null, not zero"
 
 
-def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scratch):
+def test_the_preflight_reports_findings_and_creates_nothing(scratch):
     rows = dict(preflight(bench_plan(TWO)))
     assert "PostgreSQL 18" in rows["servers"]
     assert "pgbench of PostgreSQL 18" in rows["load tool"]
@@ -196,7 +196,7 @@ def plan_beside(*beside):
     return bench_plan(levels, load=load, workloads={"more": more}, arrangement="fresh")
 
 
-def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
+def test_background_load_is_not_counted_and_leaves_nothing(scratch):
     folder = run_for_real("beside", plan_beside(BUSY, STUCK), 1)
     experiment = shown(folder)
     assert experiment.trials["error"].isna().all(), "no row is there but the load's"
@@ -211,7 +211,7 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
     assert max(seen) in (1, 2), "of the load's two clients, and none of the three"
 
 
-def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
+def test_a_failed_background_script_fails_the_trial_with_its_error(trials):
     measurement, folder = trials.run(trials.bench(plan_beside(Beside(sql="SELECT 1 / 0;\n"))), "beside")
     assert measurement.error_kind == "LoadError"
     for words in ("pgbench beside the load ended with status 2: ", "division by zero"):
@@ -219,7 +219,7 @@ def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
     assert "division by zero" in (folder / "beside").read_text()
 
 
-def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
+def test_a_killed_background_process_fails_one_trial(trials, monkeypatch):
     def kill(environment):
         assert eventually(lambda: sessions(environment, BESIDE) > 0)
         (process,) = processes(environment.run.folder, "beside-1")
@@ -232,7 +232,7 @@ def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
     assert trials.run(bench, "beside")[0].error is None
 
 
-def test_an_interruption_ends_it_with_its_sessions(trials, monkeypatch):
+def test_an_interruption_ends_the_sessions_of_the_background_load(trials, monkeypatch):
     left, close = [], Environment.close
 
     def interrupt(environment):

@@ -1,4 +1,4 @@
-"""A study on many hosts: each block is saved once and whole, whatever dies and whatever is sent twice."""
+"""A study on many hosts: each block is saved once and whole."""
 
 from contextlib import nullcontext
 from itertools import count

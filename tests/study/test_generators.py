@@ -1,4 +1,4 @@
-"""What several generators leave of one load, put together."""
+"""Merged results of several load generators."""
 
 import contextlib
 import io
@@ -54,7 +54,7 @@ def together(folder: Path, *parts: Generated, **load: Any) -> tuple[dict[str, An
     return merge_results(parts, Pgbench(Path("pgbench")), Load(duration_s=3, **load), folder, notes), notes
 
 
-def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path):
+def test_raw_output_of_each_generator_is_saved_and_cpu_times_are_added(tmp_path):
     report, notes = together(tmp_path, generated("gen1"), generated("gen2"))
     assert report["transactions"] == 3000
     assert (notes["load_cpu_s"], notes["load_returncode"], notes["warnings"]) == (0.6, 0, [])
@@ -62,7 +62,7 @@ def test_each_generators_output_is_kept_and_their_times_are_added(tmp_path):
     assert left == {f"stdout.gen{n}": STDOUT for n in (1, 2)} | {f"stderr.gen{n}": STDERR for n in (1, 2)}
 
 
-def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_servers(tmp_path):
+def test_quantiles_are_of_all_transactions_in_the_servers_time(tmp_path):
     random = np.random.default_rng(3)
     one, other = random.integers(100, 9000, 2001), random.integers(5000, 90_000, 501)
     parts = [
@@ -88,12 +88,12 @@ def test_quantiles_are_exactly_those_of_all_transactions_and_times_are_the_serve
     ],
     ids=["late", "slow to connect", "failed"],
 )  # fmt: skip
-def test_what_was_not_measured_together_is_no_trial(tmp_path, changes, message):
+def test_generators_that_did_not_measure_together_fail_the_trial(tmp_path, changes, message):
     with ending((LoadError, message)):
         together(tmp_path, generated("gen1"), generated("gen2", **changes))
 
 
-def test_a_reader_is_told_of_a_doubtful_clock_and_which_generator_was_the_bottleneck(tmp_path):
+def test_an_inaccurate_clock_and_a_saturated_generator_are_warnings(tmp_path):
     parts = generated("gen1", clock_error_s=0.05), generated("gen2", load_cpu_s=5.7)
     clock, bottleneck = together(tmp_path, *parts)[1]["warnings"]
     assert "gen1 is accurate to 50 ms" in clock
