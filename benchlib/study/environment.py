@@ -174,7 +174,7 @@ class Environment:
         """
         # distinguishes their sessions from the load's
         client = replace(self.client, environment={**self.client.environment, "PGAPPNAME": BESIDE})
-        what, processes = "pgbench beside the load", list[Process]()
+        what, processes = "background pgbench", list[Process]()
 
         def check() -> None:
             for process in processes:

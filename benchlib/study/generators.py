@@ -235,8 +235,8 @@ def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
     for result in generated:
         table = pq.read_table(io.BytesIO(result.log or b""))
         for name, offset in (("time_us", round(1_000_000 * result.did.clock_offset_s)), ("client", clients)):
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(name), pc.add(table[name], offset))
+            index = table.schema.get_field_index(name)
+            table = table.set_column(index, table.schema.field(name), pc.add(table[name], offset))
         clients = max(clients, (pc.max(table["client"]).as_py() or 0) + 1)
         tables.append(table)
     pq.write_table(pa.concat_tables(tables), target, compression="zstd")

@@ -64,11 +64,11 @@ def builds_differ(plan: Plan) -> str | None:
 
     """
     installed = installations(plan)
-    apart = set()
+    differing = set()
     for pair in plan.factor.pairs().items():
         both = {installed[name] for name in pair if name in installed}
-        apart |= both if builders_differ(both) else set()
-    return builders_differ(apart)
+        differing |= both if builders_differ(both) else set()
+    return builders_differ(differing)
 
 
 def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
@@ -112,10 +112,10 @@ def _disk(plan: Plan, installed: dict[str, Installation]) -> str:
     for name, installation in installed.items():
         wish = Wish(plan, name, scratch)
         templates[installation.bindir, wish.level.initdb, plan.level_workload(name).contents] = wish.data_mib
-        standing = Needs(wish.data_mib)
+        need = Needs(wish.data_mib)
         for lever in LEVERS:
-            standing = lever.needs(wish, standing)
-        needs.append(standing)
+            need = lever.needs(wish, need)
+        needs.append(need)
     at_once = sum if plan.stands_side_by_side else max
     memory, available = at_once([need.memory for need in needs]), facts.available_memory_mib()
     if memory > available:

@@ -45,9 +45,9 @@ def follow(
     credentials = {"PGPASSWORD": primary.password}
     with workshop(f"a replica for {run_name}", 1, environment=credentials) as templates:
         run, shell = templates.run, templates.shell
-        beside = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
+        cluster = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
         program, chapter = partial(templates.program, level=level), run.journal.chapter()
-        site = Site(level, "f", run.folder, shell, chapter, program, beside)
+        site = Site(level, "f", run.folder, shell, chapter, program, cluster)
         delay_ms = replication_of(level).delay_ms
         source = Source(primary.address, primary.port, server_settings(level), delay_ms)
         replica = replica_beside(site, number, source)

@@ -52,7 +52,7 @@ def worker_task(call: Call, queue: str, host: str, variables: Mapping[str, str])
     def check_wanted() -> None:
         task, alive = worker.state.tasks.get(key), worker.status in (Status.running, Status.paused)
         if not alive or task is None or task.state != "executing":
-            raise UnwantedError("the block was given to another host")
+            raise UnwantedError("the call was cancelled")
 
     def send(message: Mapping[str, Any]) -> None:
         check_wanted()

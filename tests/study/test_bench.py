@@ -214,7 +214,7 @@ def test_background_load_is_not_counted_and_leaves_nothing(scratch):
 def test_a_failed_background_script_fails_the_trial_with_its_error(trials):
     measurement, folder = trials.run(trials.bench(plan_beside(Beside(sql="SELECT 1 / 0;\n"))), "beside")
     assert measurement.error_kind == "LoadError"
-    for words in ("pgbench beside the load ended with status 2: ", "division by zero"):
+    for words in ("background pgbench ended with status 2: ", "division by zero"):
         assert words in (measurement.error or "")
     assert "division by zero" in (folder / "beside").read_text()
 
@@ -228,7 +228,7 @@ def test_a_killed_background_process_fails_one_trial(trials, monkeypatch):
     bench = trials.bench(plan_beside(STUCK))
     meanwhile(monkeypatch, kill)
     error = trials.run(bench, "beside")[0].error or ""
-    assert error.startswith("pgbench beside the load was ended by signal 9")
+    assert error.startswith("background pgbench was ended by signal 9")
     assert trials.run(bench, "beside")[0].error is None
 
 

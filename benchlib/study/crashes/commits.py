@@ -94,12 +94,21 @@ def crash_load(
 
 _SEQUENTIAL = """
 SET max_parallel_workers_per_gather = 0;
+SET enable_seqscan = on;
 SET enable_bitmapscan = off;
 SET enable_indexonlyscan = off;
 SET enable_indexscan = off
 """
 _BY_INDEX = "SET enable_seqscan = off; SET enable_indexscan = on"
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 't', 'm') ORDER BY 1"
+_ROWS, _PAGES = "SELECT count(*) FROM acknowledged", "SELECT count(*) FROM pages"
+_COUNTS = (
+    ("rows of acknowledged, by sequential scan and by index", _ROWS, f"{_ROWS} WHERE client >= 0"),
+    ("rows of pages, by sequential scan and by index", _PAGES, f"{_PAGES} WHERE id > 0"),
+    ("rows of pages, now and when loaded", _PAGES, f"SELECT {PAGE_ROWS}"),
+    ("commits, by their rows and by the values that they raised", _ROWS, "SELECT sum(value) FROM pages"),
+)
+"""Counts that must be equal; the second one uses an index."""
 _MOST = 5
 """Maximum number of reported messages; the others follow from them."""
 
@@ -115,36 +124,28 @@ def examine(cluster: Cluster) -> tuple[set[Row] | None, tuple[str, ...]]:
     damage = list[str]()
     rows: set[Row] | None = None
 
-    def ask(what: str, sql: str) -> list[Any] | None:
+    def read(sql: str) -> list[Any] | None:
         try:
             return connection.execute(sql).fetchall()
         except psycopg.Error as reason:
             if connection.broken:
                 raise  # the server is gone
-            damage.append(f"{what}: {reason_of(reason)}")
+            table = sql.rpartition(" FROM ")[2].partition(" ")[0]
+            damage.append(f"{table}: {reason_of(reason)}")
             return None
 
     try:
         with cluster.connect() as connection:
             connection.execute(_SEQUENTIAL)
-            for (table,) in ask("the catalogue", _TABLES) or ():
-                ask(table, f"SELECT count(*) FROM {table}")
-            if (answer := ask("acknowledged", "SELECT client, number FROM acknowledged")) is not None:
+            for (table,) in read(_TABLES) or ():
+                read(f"SELECT count(*) FROM {table}")
+            if (answer := read("SELECT client, number FROM acknowledged")) is not None:
                 rows = set(answer)
-            held = ask("acknowledged", "SELECT count(*) FROM acknowledged")
-            pages = ask("pages", "SELECT count(*) FROM pages")
-            raised = ask("pages", "SELECT coalesce(sum(value), 0) FROM pages")
-            connection.execute(_BY_INDEX)
-            held_by_index = ask(
-                "acknowledged, by its index", "SELECT count(*) FROM acknowledged WHERE client >= 0"
-            )
-            pages_by_index = ask("pages, by its index", "SELECT count(*) FROM pages WHERE id > 0")
-            for what, first, second in (
-                ("rows of acknowledged, by sequential scan and by index", held, held_by_index),
-                ("rows of pages, by sequential scan and by index", pages, pages_by_index),
-                ("rows of pages, now and when loaded", pages, [(PAGE_ROWS,)]),
-                ("commits, by their rows and by the values that they raised", held, raised),
-            ):
+            for what, by_scan, by_index in _COUNTS:
+                connection.execute(_SEQUENTIAL)
+                first = read(by_scan)
+                connection.execute(_BY_INDEX)
+                second = read(by_index)
                 if first and second and first != second:
                     damage.append(f"{what}: {first[0][0]:,} and {second[0][0]:,}")
     except psycopg.Error as reason:
