@@ -30,7 +30,7 @@ from benchlib.plan.design import randomised_blocks
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.server.templates import workshop
-from benchlib.study.stand import Stand, build
+from benchlib.study.environment import Environment, build
 
 OFF, TWIN, ON = "unobserved", "control", "observed"
 MARGIN = 0.02
@@ -39,21 +39,21 @@ SETTLING_S = 3
 
 
 def watched_load(
-    stand: Stand, program: Path, load: Load, blocks: int, turn_s: int, seed: int
+    environment: Environment, program: Path, load: Load, blocks: int, turn_s: int, seed: int
 ) -> pd.DataFrame:
     """Run the load, switching the sampler; a row for each turn with the mean of its whole seconds' tps."""
-    scripts = [(script, None) for script in stand.workload.scripts]
+    scripts = [(script, None) for script in environment.workload.scripts]
     tool = Pgbench(program)
-    argv = tool.argv(Job(stand.server.connection, stand.workload, load, 10, seed, scripts))
+    argv = tool.argv(Job(environment.server.connection, environment.workload, load, 10, seed, scripts))
     argv.insert(1, "--progress-timestamp")
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
-        runner = threading.Thread(target=stand.client.run, args=[argv], kwargs={"stdout": stdout, "stderr": stderr})  # fmt: skip
+        runner = threading.Thread(target=environment.client.run, args=[argv], kwargs={"stdout": stdout, "stderr": stderr})  # fmt: skip
         runner.start()
         time.sleep(SETTLING_S)
         for trial in randomised_blocks([OFF, TWIN, ON], blocks, seed):
-            with stand.sampler(load.waits_hz) if trial.level == ON else nullcontext():
+            with environment.sampler(load.waits_hz) if trial.level == ON else nullcontext():
                 started = time.time()
                 time.sleep(turn_s + 1)  # one second of each belongs to two turns
                 turns.append((trial.block, trial.position, trial.level, started, time.time()))
@@ -80,8 +80,8 @@ def main(blocks: int, turn_s: int, clients: int, workload: str, seed: int, out: 
     load = Load(clients=clients, threads=2, duration_s=seconds)
     with workshop("the observer's price", 10, lambda words: click.echo(words, err=True)) as templates:
         folder = templates.run.folder / "c1"
-        with closing(build(Level(), load_workload(workload), folder, templates)) as stand:
-            turns = watched_load(stand, templates.pgbench(), load, blocks, turn_s, seed)
+        with closing(build(Level(), load_workload(workload), folder, templates)) as environment:
+            turns = watched_load(environment, templates.pgbench(), load, blocks, turn_s, seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     turns.to_csv(out, index=False, float_format="%.6f")
     analysis = benchlib.analyze(turns, baseline=OFF, controls=[TWIN], margin=MARGIN)

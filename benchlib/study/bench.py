@@ -29,11 +29,11 @@ from benchlib.server.remote import sole_run
 from benchlib.server.server import Server
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.calls import PASSING
+from benchlib.study.environment import Check, Environment, build, written
 from benchlib.study.fleet import Hosts
 from benchlib.study.generators import During, drive, merge_results, reach
 from benchlib.study.loop import Tell
 from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
-from benchlib.study.stand import Check, Stand, build, written
 from benchlib.study.store import TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
@@ -47,7 +47,7 @@ class Bench:
     plan: Plan
     templates: Templates
     hosts: Hosts | None = None
-    _standing: dict[str, Stand] = field(default_factory=dict)
+    _environments: dict[str, Environment] = field(default_factory=dict)
     _period: int | None = None
     _built: int = 0
     _fsync: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -57,47 +57,95 @@ class Bench:
         """The run's temporary folder."""
         return self.templates.run.folder
 
-    # --- building -----------------------------------------------------------------
+    # --- environments -------------------------------------------------------------
 
-    def _stand(self, name: str) -> Stand:
+    def _build(self, name: str) -> Environment:
         self.templates.tell(f"building the cluster of “{name}”")
         self._built += 1
-        plan, load, folder = (self.plan, self.plan.level_load(name), self.workspace / f"c{self._built:03d}")
+        plan, load, folder = self.plan, self.plan.level_load(name), self.workspace / f"c{self._built:03d}"
         try:
             reached = partial(reach, self.hosts, load) if self.hosts else None
-            stand = build(plan.level(name), plan.level_workload(name), folder, self.templates, reached)
-            self._standing[name] = stand
-            with stand.apply_settings():
-                stand.settle()
+            environment = build(plan.level(name), plan.level_workload(name), folder, self.templates, reached)
+            self._environments[name] = environment
+            with environment.apply_settings():
+                environment.settle()
                 # a capped device fills the memory for minutes; otherwise the trial's own warm-up is enough
-                if plan.stands_side_by_side or stand.exceeds_memory(plan.scale):
-                    with stand.uncapped():
-                        self._warm(stand, load, seed=1)
-                        stand.checkpoint()
+                if plan.stands_side_by_side or environment.exceeds_memory(plan.scale):
+                    with environment.uncapped():
+                        self._warm(environment, load, seed=1)
+                        environment.checkpoint()
         except BenchlibError as reason:
             # only this trial fails, or its block runs again
             if not plan.stands_side_by_side or isinstance(reason, PASSING):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
-        return stand
+        return environment
+
+    @contextlib.contextmanager
+    def _environment_for(self, trial: Trial) -> Iterator[Environment]:
+        """Provide a level's environment for a trial; close it unless later trials can use it."""
+        if (period := self.plan.period(trial.block)) != self._period:
+            self.close()
+            self._period = period
+        reusable = False
+        try:
+            environment = self._environments.get(trial.level) or self._build(trial.level)
+            yield environment
+            reusable = self.plan.stands_side_by_side and environment.usable
+        finally:  # its state is unknown after an error
+            if not reusable and trial.level in self._environments:
+                self._environments.pop(trial.level).close()
 
     def close(self) -> None:
         """Stop and remove all clusters."""
-        while self._standing:
-            self._standing.popitem()[1].close()
+        while self._environments:
+            self._environments.popitem()[1].close()
 
     # --- one trial ----------------------------------------------------------------
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial with its raw output in ``folder``; return its measurement, with any error."""
         self.templates.run.check_guarded()
+        load, work = self.plan.level_load(trial.level), self.plan.level_workload(trial.level)
         # fields of the measurement, saved even if the trial fails
         notes: dict[str, Any] = {"trial": trial, "started_s": time.time(), "warnings": []}
         try:
-            with self._stand_for(trial) as stand, stand.apply_settings() as notes["host"]:
-                notes["warnings"] += stand.site.remarks if stand.site else []
-                with stand.logged(folder / SERVER_LOG, _LOG_LIMIT):
-                    self._measure(trial, stand, folder, notes)
+            with (
+                self._environment_for(trial) as environment,
+                environment.apply_settings() as notes["host"],
+                environment.logged(folder / SERVER_LOG, _LOG_LIMIT),
+            ):
+                server = environment.server
+                self._prepare(trial, environment, folder, notes)
+                commands = self._background_commands(environment, load, trial.beside_seed)
+                with environment.background_load(commands, folder / BESIDE) as check_background:
+                    self._warm(environment, load, seed=trial.warm_up_seed)
+                    rows = int(server.value(work.invariant.count)) if work.invariant.count else None
+                    environment.before_load(notes["host"])
+                    before = statistics.snapshot(server)
+                    before["tables"] = {"growth": environment.initial_growth, **(before["tables"] or {})}
+                    sampler = environment.sampler(load.waits_hz)
+                    with environment.watched(notes["warnings"], folder) as check_replicas:
+
+                        def check() -> None:
+                            check_background()
+                            check_replicas()
+
+                        read_report = self._drive(
+                            environment, load, trial.seed, folder, notes, check, sampler
+                        )
+                Samples.model_validate(sampler.raw).write(folder)
+                notes["warnings"] += sampler.warnings
+                environment.check_running()
+                Counters(before=before, after=statistics.snapshot(server)).write(folder)
+                report = read_report()
+                if work.explain:
+                    Plans(after=statistics.explained(server, work, self.plan.scale)).write(folder)
+                with environment.uncapped():  # whole tables are read
+                    check_invariant(server, work, rows, report)
+                environment.check_promises(notes["warnings"], folder)
+                if self.plan.stands_side_by_side and environment.usable:
+                    environment.settle()
         except (StudyError, *PASSING):
             raise
         except BenchlibError as reason:
@@ -105,98 +153,50 @@ class Bench:
         notes["warnings"] = list(dict.fromkeys(notes["warnings"]))
         return Measurement(finished_s=time.time(), **notes)
 
-    @contextlib.contextmanager
-    def _stand_for(self, trial: Trial) -> Iterator[Stand]:
-        """Provide a level's cluster for a trial; close it unless later trials can use it."""
-        if (period := self.plan.period(trial.block)) != self._period:
-            self.close()
-            self._period = period
-        stays = False
-        try:
-            stand = self._standing.get(trial.level) or self._stand(trial.level)
-            yield stand
-            stays = self.plan.stands_side_by_side and stand.usable
-        finally:  # its state is unknown after an error
-            if not stays and trial.level in self._standing:
-                self._standing.pop(trial.level).close()
-
-    def _measure(self, trial: Trial, stand: Stand, folder: Path, notes: dict[str, Any]) -> None:
-        load, server, work = self.plan.level_load(trial.level), stand.server, stand.workload
+    def _prepare(self, trial: Trial, environment: Environment, folder: Path, notes: dict[str, Any]) -> None:
+        """Record the server's settings, then bring it to a known state."""
+        server, site = environment.server, environment.site
+        notes["warnings"] += site.remarks if site else []
         notes["settings"] = server.check_settings(server.database)
         notes["server_version"] = server.version()
         if trial.block == 1:  # long and constant: once per level
             Parameters.model_validate(server.parameters()).write(folder)
-        if load.fsync_test and stand.site:
-            flushes = {"durability": server.durability(), "flushes": self._flushes(stand.site)}
-            Flushes.model_validate(flushes).write(folder)
-        stand.checkpoint()
-        if stand.initial_growth is None:  # before the reset
-            stand.initial_growth = statistics.growth(server)
-        if stand.site:  # external counters are never reset
+        if self.plan.level_load(trial.level).fsync_test and site:
+            Flushes(durability=server.durability(), flushes=self._flushes(site)).write(folder)
+        environment.checkpoint()
+        if environment.initial_growth is None:  # before the reset
+            environment.initial_growth = statistics.growth(server)
+        if site:  # external counters are never reset
             statistics.reset(server)
-        commands = self._background_commands(stand, load, trial.beside_seed)
-        with stand.background_load(commands, folder / BESIDE) as check_background:
-            self._warm(stand, load, seed=trial.warm_up_seed)
-            count = work.invariant.count
-            before_load = int(server.value(count)) if count else None
-            if stand.site and stand.site.before_load:
-                with stand.uncapped():  # else its stop exceeds the time limit
-                    stand.checkpoint()
-                    for prepare in stand.site.before_load:
-                        notes["host"] |= prepare()
-            before = statistics.snapshot(server)
-            before["tables"] = {"growth": stand.initial_growth, **(before["tables"] or {})}
-
-            sampler = stand.sampler(load.waits_hz)
-            with stand.watched(notes["warnings"], folder) as watch:
-
-                def check() -> None:
-                    check_background()
-                    watch()
-
-                read_report = self._drive(stand, load, trial.seed, folder, notes, check, sampler)
-        Samples.model_validate(sampler.raw).write(folder)
-        notes["warnings"] += sampler.warnings
-        stand.check_running()
-        after = statistics.snapshot(server)
-        Counters.model_validate({"before": before, "after": after}).write(folder)
-        report = read_report()
-        if work.explain:
-            Plans(after=statistics.explained(server, work, self.plan.scale)).write(folder)
-        with stand.uncapped():  # whole tables are read
-            check_invariant(server, work, before_load, report)
-        stand.check_promises(notes["warnings"], folder)
-        if self.plan.stands_side_by_side and stand.usable:
-            stand.settle()
 
     def _flushes(self, site: Site) -> dict[str, Any]:
         """Return the result of ``pg_test_fsync`` for the WAL's directory, measured once per storage."""
-        place = str(site.level.storage)
-        if place not in self._fsync:
+        storage = str(site.level.storage)
+        if storage not in self._fsync:
             self.templates.tell("measuring flushes per second of the WAL's device")
             folder = site.cluster.placed_wal.parent
-            self._fsync[place] = statistics.fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
-        return self._fsync[place]
+            self._fsync[storage] = statistics.fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
+        return self._fsync[storage]
 
-    def _warm(self, stand: Stand, load: Load, *, seed: int) -> None:
-        if load.warmup_s == 0 or not self._tool(stand.workload).warms:
+    def _warm(self, environment: Environment, load: Load, *, seed: int) -> None:
+        if load.warmup_s == 0 or not self._tool(environment.workload).warms:
             return
         load = load.changed(duration_s=load.warmup_s, transaction_log=False)
         folder = self.workspace / "warm-up"
         files.make(folder, mode=0o700)
-        with stand.watched([]) as watch:
-            read_report = self._drive(stand, load, seed, folder, {}, watch, contextlib.nullcontext())
+        with environment.watched([]) as check:
+            read_report = self._drive(environment, load, seed, folder, {}, check, contextlib.nullcontext())
         if not load.generators:  # generators overlap too little in so short a load
             read_report()
 
     def _drive(
         self,
-        stand: Stand,
+        environment: Environment,
         load: Load,
         seed: int,
         folder: Path,
         notes: dict[str, Any],
-        watch: Check,
+        check: Check,
         during: During,
     ) -> Callable[[], dict[str, Any]]:
         """Run a load, from this host or a fleet, and save its raw output in ``folder``.
@@ -204,30 +204,31 @@ class Bench:
         ``during`` is active while the load runs. The returned function parses the report: call it after
         reading counters. A fleet's command line is the one before the load is divided.
         """
-        tool, job = self._tool(stand.workload), self._job(stand, stand.workload, load, seed)
+        tool, client = self._tool(environment.workload), environment.client
+        job = self._job(environment, environment.workload, load, seed)
         if load.generators:
             assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
             notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
-            generated = drive(self.hosts, stand, job, watch, during, tool.limit_s(load))
+            generated = drive(self.hosts, environment, job, check, during, tool.limit_s(load))
             return lambda: merge_results(generated, tool, load, folder, notes)
         logs = None
         if load.transaction_log:
-            stand.client.remove(self.workspace / "log")
-            logs = stand.client.make_directory(self.workspace / "log")
+            client.remove(self.workspace / "log")
+            logs = client.make_directory(self.workspace / "log")
         argv = tool.argv(replace(job, log_prefix=logs and logs / "log"))
         shown_argv = notes["load_argv"] = [Path(argv[0]).name, *argv[1:]]
         out, err = folder / "stdout", folder / "stderr"
         with during:
             # a tool that hangs must not stop the study
-            done = stand.client.run(argv, stdout=out, stderr=err, timeout_s=tool.limit_s(load), watch=watch)
+            done = client.run(argv, stdout=out, stderr=err, timeout_s=tool.limit_s(load), watch=check)
         notes |= {"load_returncode": done.returncode, "load_wall_s": done.wall_s, "load_cpu_s": done.cpu_s}
 
         def read_report() -> dict[str, Any]:
             stdout, stderr = (path.read_text(errors="replace") for path in (out, err))
             report = tool.report(stdout, stderr, done.returncode, shown_argv)
             if logs:
-                keep_log(client_logs(logs), folder / TRANSACTION_LOG, shown_argv, stand.client.uid)
+                keep_log(client_logs(logs), folder / TRANSACTION_LOG, shown_argv, client.uid)
             return report
 
         return read_report
@@ -235,20 +236,19 @@ class Bench:
     def _tool(self, workload: Workload) -> LoadTool:
         return load_tool(workload.tool, self.templates.pgbench())
 
-    def _job(self, stand: Stand, workload: Workload, load: Load, seed: int) -> Job:
+    def _job(self, environment: Environment, workload: Workload, load: Load, seed: int) -> Job:
         scripts = written(workload, self.workspace, self.templates.shell)
-        entrance = stand.site.entrance if stand.site else None
-        return Job(entrance or stand.server.connection, workload, load, self.plan.scale, seed, scripts)
+        entrance = environment.site.entrance if environment.site else None
+        return Job(entrance or environment.server.connection, workload, load, self.plan.scale, seed, scripts)
 
-    def _background_commands(self, stand: Stand, load: Load, seed: int) -> list[list[str]]:
-        tool, commands = Pgbench(self.templates.pgbench()), []
-        for number, script in enumerate(stand.workload.beside, 1):
-            changes = {"name": f"{stand.workload.name}-beside-{number}", "scripts": (Script(sql=script.sql),)}
-            workload = stand.workload.model_copy(update=changes)
-            own_load = Load(clients=script.clients, threads=1, duration_s=_WEEK_S, variables=load.variables)
+    def _background_commands(self, environment: Environment, load: Load, seed: int) -> list[list[str]]:
+        tool, work, commands = Pgbench(self.templates.pgbench()), environment.workload, []
+        for number, script in enumerate(work.beside, 1):
+            changes = {"name": f"{work.name}-beside-{number}", "scripts": (Script(sql=script.sql),)}
+            background = Load(clients=script.clients, threads=1, duration_s=_WEEK_S, variables=load.variables)
+            job = self._job(environment, work.model_copy(update=changes), background, seed)
             # without pooler, so that its sessions end with it
-            job = replace(self._job(stand, workload, own_load, seed), connection=stand.server.connection)
-            commands.append(tool.argv(job))
+            commands.append(tool.argv(replace(job, connection=environment.server.connection)))
         return commands
 
 

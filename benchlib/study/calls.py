@@ -20,19 +20,24 @@ class UnwantedError(StudyError):
 
 
 PASSING = (HostBusyError, UnwantedError)
+"""Errors after which a retry may help: the host is busy, or its worker is gone."""
 
 
-def ended(task: Any) -> BenchlibError | None:
-    """Return the error of a call, or None if it is running or succeeded.
+def failure(host: str, task: Any) -> BenchlibError | None:
+    """Return the error of a call that has failed on ``host``, else None.
 
-    A :data:`PASSING` error can be retried: the host was busy, or its worker is gone.
+    Raises:
+        HostBusyError, UnwantedError: see :data:`PASSING`; a retry may help.
+
     """
     if task.status in ("pending", "finished"):
         return None
     reason = task.exception() if task.status == "error" else None
+    if isinstance(reason, PASSING):
+        raise type(reason)(f"{host}: {reason}")
     if isinstance(reason, BenchlibError):
         return reason
-    return UnwantedError(f"its worker is gone{f' ({type(reason).__name__})' if reason else ''}")
+    raise UnwantedError(f"{host}: its worker is gone{f' ({type(reason).__name__})' if reason else ''}")
 
 
 def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send) -> Any:

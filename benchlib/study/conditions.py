@@ -27,7 +27,7 @@ from benchlib.study.records import Parameters, understood
 from benchlib.study.results import COSTS, TRIAL
 from benchlib.study.store import StudyFolder
 
-_OWN = {
+_DERIVED = {
     "data_to_memory": "data, times the memory that the server may use",
     "data_to_buffers": "data, times shared_buffers",
     "growth": "a table's rows, times those that ANALYZE last saw",
@@ -36,9 +36,9 @@ _OWN = {
     "kib_per_read": "size of a read, KiB",
     "cap_share": "share of the disk's cap in use",
     "processors_share": "share of all processors in use",
-    "flushes_per_s": "flushes a second that the WAL's place can do",
+    "flushes_per_s": "flushes a second that the WAL's device can do",
 }
-FIGURES = _OWN | {name: METRICS[name].title for name in COSTS} | {name: name for name in (*HOST, *DEVICE)}
+FIGURES = _DERIVED | {name: METRICS[name].title for name in COSTS} | {name: name for name in (*HOST, *DEVICE)}
 """Figures that a condition can use, with titles; figures of each second are averaged over the trial."""
 
 _BOUND = re.compile(r"\s*([a-z0-9_]+)\s*(>=|<=)\s*(\d+(?:\.\d+)?)\s*")

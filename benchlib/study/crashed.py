@@ -51,8 +51,8 @@ def keep_crash(folder: StudyFolder, crash: Crash) -> None:
         StudyError: the disk refused; earlier crashes are safe.
 
     """
-    place = list(folder.read().plan.factor.levels).index(crash.level)
-    crash_id = f"{crash.kind.replace(' ', '-')}-{place:02d}-{crash.number:03d}"
+    index = list(folder.read().plan.factor.levels).index(crash.level)
+    crash_id = f"{crash.kind.replace(' ', '-')}-{index:02d}-{crash.number:03d}"
     folder.put(f"crashes/{crash_id}.json", (crash.model_dump_json(indent=2) + "\n").encode())
 
 
@@ -86,13 +86,13 @@ def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
         level = plan.level(name).without_load()
         data, wal = (level.part("storage").get(name) for name in ("data", "wal"))
         plain = not data or (isinstance(data, dict) and data.get("file_system") == "ext4")
-        alike = first.setdefault(level.model_dump_json(), name)
+        same = first.setdefault(level.model_dump_json(), name)
         if level.target:
             reasons[name] = "it has an external server, which benchlib does not crash"
         elif level.part("replication").get("replicas"):
             reasons[name] = "its rows are also on replicas, which each trial verifies"
-        elif alike != name:
-            reasons[name] = f"it has the same server as “{alike}”"
+        elif same != name:
+            reasons[name] = f"it has the same server as “{same}”"
         elif kind == POWER_CUT and (wal or not plain):
             reasons[name] = (
                 "its WAL has its own device, or its data are not on ext4; a power cut needs one ext4 disk"

@@ -127,14 +127,11 @@ class Hosts:
         from distributed.deploy import ssh
 
         # HTTP is served even without a dashboard: local port only
-        common = {
-            "dashboard": False,
-            "dashboard_address": "127.0.0.1:0",
-            **({} if self.fleet.insecure else {"protocol": "tls://"}),
-        }
+        common = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        common |= {} if self.fleet.insecure else {"protocol": "tls://"}
 
         def node(cls: Any, address: str | None, **extra: Any) -> dict[str, Any]:
-            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": {**common, **extra}}
+            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": common | extra}
             return {"cls": cls, "options": options}
 
         hosts = self.fleet.hosts
@@ -199,9 +196,7 @@ class Hosts:
                     errors.append(f"{host}: {reason}")
                 except TimeoutError:
                     task.cancel()
-                    errors.append(
-                        f"{host}: no answer within {_ASK_LIMIT_S:g} s: is it busy with another run?"
-                    )
+                    errors.append(f"{host}: no answer within {_ASK_LIMIT_S} s: is it busy with another run?")
                 except Exception as reason:  # Dask raises many types
                     errors.append(f"{host}: its worker does not answer: {type(reason).__name__}: {reason}")
         return values, errors
@@ -218,11 +213,11 @@ class Hosts:
             raise PreflightError("; ".join(errors))
         return values
 
-    def submit(self, host: str, address: str, call: Call, queue: str = "", **tag: Any) -> Any:
+    def submit(self, host: str, address: str, call: Call, queue: str = "") -> Any:
         """Submit a call that runs once, on that host only; return the Dask future."""
         scratch = self.fleet.hosts.get(host, FleetHost()).scratch
         return self._client.submit(
-            worker_task, call, queue, {"host": host, **tag}, {SCRATCH_VARIABLE: scratch} if scratch else {},
+            worker_task, call, queue, host, {SCRATCH_VARIABLE: scratch} if scratch else {},
             workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,17 @@ from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.levers.doctor import examine
 from benchlib.plan.fleet import FleetHost
-from benchlib.study.calls import QUESTIONS, clock_offset
+from benchlib.study.calls import clock_offset
 from benchlib.study.fleet import Hosts
 
 _COLUMNS = ("benchlib", "server", "installed", "load_tool", "rights", "servers_run_as", "under_way")
-_PAYLOAD = 4 << 20
-_MOST_PEERS = 8
-_UNREACHED = "cannot be reached"
 _MIN_FREE_MIB = 4096
 
 
 def about() -> dict[str, Any]:
     """Return facts about this host, in plain JSON types."""
     findings = examine(scratch_root())
+    interfaces = psutil.net_if_addrs().values()
     return {
         **findings["defaults"],
         **findings["free"],
@@ -38,11 +35,7 @@ def about() -> dict[str, Any]:
         "processors": facts.processors(),
         "load": facts.load_average(),
         "identity": facts.identity(),
-        "addresses": [
-            interface_address.address
-            for interface in psutil.net_if_addrs().values()
-            for interface_address in interface
-        ],
+        "addresses": [one.address for addresses in interfaces for one in addresses],
     }
 
 
@@ -58,60 +51,43 @@ def library() -> str:
 def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Return a table of each host's facts, and the misfits.
 
-    Round trips and throughput include the cluster's encryption. A clock's error is up to half a round trip.
+    The round trip includes the cluster's encryption. A clock's error is up to half of it.
     """
     known, misfits = hosts.ask(hosts.all(), about)
     addresses, rows = hosts.addresses(), dict[str, dict[str, str]]()
-    misfits += [f"{host}: its worker is gone" for host in known if host not in addresses]
-    known = {host: answer for host, answer in known.items() if host in addresses}
     for host, answer in known.items():
-        others = [name for name in known if name != host]
-        peers = {name: addresses[name] for name in others[:_MOST_PEERS]}
+        if host not in addresses:
+            misfits.append(f"{host}: its worker is gone")
+            continue
         trip_s, ahead_s = clock_offset(partial(hosts.run_inside, addresses[host], time.time))
         rows[host] = {
             **{name.replace("_", " "): answer[name] for name in _COLUMNS},
             "machine": f"{answer['processors']} processors, {answer['memory_available_mib']:,} MiB of memory available, "
             f"{answer['scratch_mib']:,} MiB of disk free, load {answer['load']:.1f}",
             "levers that do not work": ", ".join(answer["failing"]) or "none",
-            "clock": f"{1000 * ahead_s:+.1f} ms from the driver's, give or take {500 * trip_s:.1f} ms",
-            **hosts.run_inside(addresses[host], _network, peers=peers),
+            "clock": f"{1000 * ahead_s:+.1f} ms from the driver's, round trip {1000 * trip_s:.1f} ms",
         }
         misfits += [f"{host}: {misfit}" for misfit in _misfits(hosts, host, known)]
-        misfits += [f"{host}: {name} {words}" for name, words in rows[host].items() if words == _UNREACHED]
     return rows, misfits
 
 
-def _misfits(hosts: Hosts, host: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    answer, here, (first, measure) = known[host], library(), next(iter(known.items()))
+def _misfits(hosts: Hosts, host: str, known: dict[str, dict[str, Any]]) -> list[str]:
+    answer, here, (first, reference) = known[host], library(), next(iter(known.items()))
     address = hosts.fleet.hosts.get(host, FleetHost()).address
     same_machine = [name for name in known if name < host and known[name]["identity"] == answer["identity"]]
     cases = {
         f"runs benchlib {answer['benchlib']}, the driver {here}": answer["benchlib"] != here,
-        **{f"its {name} is {answer[key]}, that of {first} {measure[key]}": answer[key] != measure[key]
-           for key, name in (("server", "server"), ("load_tool", "load tool"))},
+        **{
+            f"its {key.replace('_', ' ')} is {answer[key]}, that of {first} {reference[key]}": answer[key]
+            != reference[key]
+            for key in ("server", "load_tool")
+        },
         f"a run is under way: {answer['under_way']}": answer["under_way"] != "none",
         f"only {answer['scratch_mib']:,} MiB of disk are free": answer["scratch_mib"] < _MIN_FREE_MIB,
-        f"{address} is not an address of this host": address is not None and address not in answer["addresses"],
-        f"is the same machine as {', '.join(same_machine)}; they would disturb each other": bool(same_machine),
-    }  # fmt: skip
+        f"{address} is not an address of this host": address is not None
+        and address not in answer["addresses"],
+        f"is the same machine as {', '.join(same_machine)}; they would disturb each other": bool(
+            same_machine
+        ),
+    }
     return [misfit for misfit, holds in cases.items() if holds]
-
-
-async def _network(dask_worker: Any, peers: Mapping[str, str]) -> dict[str, str]:
-    rows = {}
-    for name, address in peers.items():
-        peer = dask_worker.rpc(address)
-        trips = []
-        try:
-            for payload in [b""] * QUESTIONS + [bytes(_PAYLOAD)] * 2:
-                before = time.perf_counter()
-                await peer.echo(data=payload)
-                trips.append(time.perf_counter() - before)
-        except OSError:
-            rows[f"to {name}"] = _UNREACHED
-            continue
-        seconds, transfer_s = min(trips[:QUESTIONS]), min(trips[QUESTIONS:])
-        # 0 with a coarse clock
-        rate = f", {2 * _PAYLOAD / transfer_s / 1e6:,.0f} MB/s" if transfer_s else ""
-        rows[f"to {name}"] = f"round trip {1000 * seconds:.2f} ms{rate}"
-    return rows

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -32,10 +32,10 @@ from benchlib.plan.model import Generator, Load
 from benchlib.server.cluster import NetworkAccess
 from benchlib.server.server import asking
 from benchlib.server.templates import workshop
-from benchlib.study.calls import CLOCK, PASSING, UnwantedError, answer, clock_offset, ended
+from benchlib.study.calls import CLOCK, UnwantedError, answer, clock_offset, failure
+from benchlib.study.environment import Check, Environment, written
 from benchlib.study.fleet import Hosts
-from benchlib.study.remote_replicas import ReplicaElsewhere
-from benchlib.study.stand import Check, Stand, written
+from benchlib.study.remote_replicas import RemoteReplica
 from benchlib.study.store import TRANSACTION_LOG
 
 OVERLAP = 0.95
@@ -116,12 +116,12 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
 
     """
     if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
-        site.follower = partial(ReplicaElsewhere, hosts)
+        site.follower = partial(RemoteReplica, hosts)
         site.cluster.listen(NetworkAccess.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
 
 
 def drive(
-    hosts: Hosts, stand: Stand, job: Job, watch: Check, during: During, limit_s: float
+    hosts: Hosts, environment: Environment, job: Job, watch: Check, during: During, limit_s: float
 ) -> list[Generated]:
     """Run a job on all its generators and return their results; ``watch`` as in :meth:`Shell.run`.
 
@@ -135,62 +135,59 @@ def drive(
     shares = split(job.load, job.seed)
     addresses = {name: hosts.address(name) for name in shares}
     barrier = secrets.randbelow(2**31)  # a lock number for this load
-    tasks, run_name, client = dict[str, Any](), stand.run.folder.name, Shell(None, stand.client_environment())
-    with asking(), stand.server.connect() as holder:
+    tasks, run_name, client = (
+        dict[str, Any](),
+        environment.run.folder.name,
+        Shell(None, environment.client_environment()),
+    )
+    with asking(), environment.server.connect() as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
+
+        def value(sql: LiteralString) -> Any:
+            return holder.execute(sql, [barrier]).fetchall()[0][0]
+
         try:
             for name, (load, seed) in shares.items():
                 share = replace(job, load=load, seed=seed)
                 call = partial(answer, generate, (run_name, name, share, barrier, client))
                 tasks[name] = hosts.submit(name, addresses[name], call)
-            for _ in ticks(_READY_LIMIT_S):
-                _raise_failure(tasks)
-                if holder.execute(_WAITING, [barrier]).fetchall()[0][0] == len(tasks):
-                    break
-            else:
-                raise LoadError(f"the generators were not ready within {_READY_LIMIT_S:.0f} s")
+            _await(tasks, "begin", watch, _READY_LIMIT_S, lambda: value(_WAITING) == len(tasks))
             with during:
                 # grants the shared locks of all generators; each releases its own at its end
                 holder.execute("SELECT pg_advisory_unlock(%s)", [barrier])
-                _await(tasks, watch, limit_s, lambda: holder.execute(_ENDED, [barrier]).fetchall()[0][0])
-            _await(tasks, watch, _HANDED_LIMIT_S, lambda: all(task.done() for task in tasks.values()))
-            return _results(tasks)
+                _await(tasks, "end", watch, limit_s, lambda: value(_ENDED))
+            _await(tasks, "end", watch, _HANDED_LIMIT_S, lambda: all(task.done() for task in tasks.values()))
+            try:
+                return [task.result() for task in tasks.values()]
+            except Exception as reason:  # Dask raises many types
+                raise UnwantedError(f"a generator is gone ({type(reason).__name__})") from reason
         finally:
             for task in tasks.values():
                 task.cancel()
 
 
-def _await(tasks: Mapping[str, Any], watch: Check, limit_s: float, over: Callable[[], bool]) -> None:
-    """Wait until ``over()``.
+def _await(
+    tasks: Mapping[str, Any], what: str, watch: Check, limit_s: float, over: Callable[[], bool]
+) -> None:
+    """Wait until ``over()``; ``what`` names the event.
 
     Raises:
         LoadError: a task failed, or the time is up.
 
     """
+
+    def check() -> None:
+        for name, task in tasks.items():
+            if reason := failure(name, task):
+                raise LoadError(f"the generator {name} failed, so all were stopped: {reason}")
+
     for _ in ticks(limit_s, 0.2):
-        _raise_failure(tasks)
+        check()
         watch()
         if over():
-            return _raise_failure(tasks)
+            return check()
     late = ", ".join(name for name, task in tasks.items() if not task.done())
-    raise LoadError(f"{late or 'the generators'} did not end within {limit_s:.0f} s, so all were stopped")
-
-
-def _raise_failure(tasks: Mapping[str, Any]) -> None:
-    for name, task in tasks.items():
-        if reason := ended(task):
-            if isinstance(reason, PASSING):
-                raise type(reason)(f"{name}: {reason}")
-            raise LoadError(f"the generator {name} failed, so all were stopped: {reason}")
-
-
-def _results(tasks: Mapping[str, Any]) -> list[Generated]:
-    try:
-        return [task.result() for task in tasks.values()]
-    except BenchlibError:
-        raise
-    except Exception as reason:
-        raise UnwantedError(f"a generator is gone ({type(reason).__name__})") from reason
+    raise LoadError(f"{late or 'the generators'} did not {what} within {limit_s:.0f} s, so all were stopped")
 
 
 def merge_results(
@@ -238,8 +235,8 @@ def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
     for result in generated:
         table = pq.read_table(io.BytesIO(result.log or b""))
         for name, offset in (("time_us", round(1_000_000 * result.did.clock_offset_s)), ("client", clients)):
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(name), pc.add(table[name], offset))
+            index = table.schema.get_field_index(name)
+            table = table.set_column(index, table.schema.field(name), pc.add(table[name], offset))
         clients = max(clients, (pc.max(table["client"]).as_py() or 0) + 1)
         tables.append(table)
     pq.write_table(pa.concat_tables(tables), target, compression="zstd")

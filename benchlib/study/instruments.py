@@ -102,13 +102,15 @@ def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
     PostgreSQL 13 renamed ``WALWriteLock`` and ``lock_manager``, 17 renamed ``WALSync``.
     """
 
-    def alike(event: str) -> str:
+    def canonical(event: str) -> str:
         kind, _, name = event.partition(": ")
         bare = name.lower().replace("_", "")
         return f"{kind}: {bare.removesuffix('lock') if kind == 'LWLock' else bare}"
 
-    spelt = {alike(event): event for event in sorted(map(str, events), reverse=True)}
-    return events.rename(columns=lambda event: spelt[alike(event)]).T.groupby(level=0, sort=False).sum().T
+    spelling = {canonical(event): event for event in sorted(map(str, events), reverse=True)}
+    return (
+        events.rename(columns=lambda event: spelling[canonical(event)]).T.groupby(level=0, sort=False).sum().T
+    )
 
 
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:

@@ -1,10 +1,10 @@
-"""The one loop: plan, run what is missing, keep each trial, go on after an interruption."""
+"""The one loop: run the missing trials of a study, save each, and continue after an interruption."""
 
-import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -17,76 +17,66 @@ from benchlib.study.store import StudyFolder
 
 
 class Bench(Protocol):
-    """What the loop needs of a test bench; :mod:`benchlib.study.bench` has the real one."""
+    """The interface that the loop needs; :mod:`benchlib.study.bench` implements it."""
 
     @property
     def workspace(self) -> Path:
-        """A folder for raw files, removed with everything else should the run be killed."""
+        """A folder for raw files, removed even if the run is killed."""
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
-        """Run one trial and leave its raw files in ``folder``; a failure is in the measurement."""
+        """Run one trial with its raw files in ``folder``; the measurement has any error."""
 
 
 Tell = Callable[[str], None]
+Enough = Callable[[], str | None]
 OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
 
 
 class Progress:
-    """How far a study is, for whoever runs it."""
+    """The progress of a run, reported in lines."""
 
     def __init__(
         self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell
     ) -> None:
         self._folder, self._study, self._tell = folder, study, tell
-        self._failed = {trial_id: m.error is not None for trial_id, m in kept.items()}
-        self._started, self._before = time.monotonic(), self.kept
-
-    @property
-    def kept(self) -> int:
-        """How many trials are kept."""
-        return len(self._failed)
+        self._started_s, self._before, self._saved = time.monotonic(), len(kept), len(kept)
+        self._failed = sum(m.error is not None for m in kept.values())
 
     def add(self, measurement: Measurement) -> None:
-        """Count a trial that has been kept."""
-        self._failed[measurement.trial.id] = measurement.error is not None
-
-    def drop(self, trial_id: str) -> None:
-        """Count a trial no more, which has been set aside."""
-        del self._failed[trial_id]
+        """Count a saved trial."""
+        self._saved += 1
+        self._failed += measurement.error is not None
 
     def report(self, doing: str) -> None:
-        """Tell how far it is, in a line, and what is done now."""
-        gone_s, trials = time.monotonic() - self._started, len(self._study.trials)
-        line = f"{self._folder.name}: trial {self.kept}/{trials}"
-        line += f", {failed} failed" if (failed := sum(self._failed.values())) else ""
-        line += f", {_clock(gone_s)} gone"
-        if (added := self.kept - self._before) > 0:
-            line += f", about {_clock((trials - self.kept) * gone_s / added)} left"
+        """Report the progress and the current step, in one line."""
+        elapsed_s, trials = time.monotonic() - self._started_s, len(self._study.trials)
+        line = f"{self._folder.name}: trial {self._saved}/{trials}"
+        line += f", {self._failed} failed" if self._failed else ""
+        line += f", {timedelta(seconds=round(elapsed_s))} gone"
+        if added := self._saved - self._before:
+            left_s = (trials - self._saved) * elapsed_s / added
+            line += f", about {timedelta(seconds=round(left_s))} left"
         self._tell(f"{line} · {doing}")
 
     def interrupted(self) -> Interrupted:
-        """The error that Ctrl-C ends a run with."""
+        """Return the error for Ctrl-C."""
         path = self._folder.path
         return Interrupted(
-            # by what is there: the order may come when a trial is kept and not yet counted
-            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are kept in "
-            f"{path.parent.name}/{path.name}; run the same again to go on from there"
+            # counted on disk: Ctrl-C may come between saving and counting
+            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are saved in "
+            f"{path.parent.name}/{path.name}; repeat the command to continue"
         )
 
 
-def _clock(seconds: float) -> str:
-    """A duration in hours, minutes and seconds."""
-    return str(timedelta(seconds=round(seconds)))
-
-
 def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None) -> Study:
-    """Write a new study, or find that the one kept under this name is the same; what is kept.
+    """Write a new study, or extend the saved one of the same plan; return the saved study.
 
-    More blocks than before are added to the study; fewer leave it as it is, so that a rerun
-    never throws a measurement away. A study that was whole when it got more has been looked at, which is kept. Parameters that are no part of the plan, such as prices, are the last run's.
+    - More blocks are added; if the study was complete, its former size is recorded in ``extended``.
+    - Fewer blocks remove nothing.
+    - Parameters outside the plan, such as prices, are replaced.
 
     Raises:
-        InputError: a study of that name exists with another plan; the message says what differs.
+        InputError: the saved study has another plan.
 
     """
     if not folder.exists():
@@ -94,11 +84,9 @@ def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None
         return study
     kept = same_study(folder, study)
     if study.blocks < kept.blocks:
-        tell(
-            f"{folder.name} has {kept.blocks} blocks, more than the {study.blocks} asked for: all of them count"
-        )
+        tell(f"{folder.name} has {kept.blocks} blocks, {study.blocks} were requested: all of them count")
         return kept
-    # from what is kept: the plan asked for may name its levels in another order
+    # designed with the saved plan: the order of levels matters
     more = tuple(trial for trial in kept.plan.design(study.blocks) if trial.block > kept.blocks)
     changes: dict[str, Any] = {"trials": kept.trials + more}
     changes["parameters"] = study.parameters and {**study.parameters, "question": kept.plan.factor.question}
@@ -111,20 +99,17 @@ def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None
 
 
 def same_study(folder: StudyFolder, study: Study) -> Study:
-    """The study that is kept in a folder, once it is certain that it has the same plan.
-
-    The capacity that rates are shares of was measured for the one that is kept: it is no part of what is asked.
+    """Return the saved study if it has the requested plan; its measured capacity and edited question stay.
 
     Raises:
-        InputError: it has another; the message says what differs.
+        InputError: it has another plan; with the differing paths.
 
     """
     kept = folder.read()
-    asked, factor = study.plan.changed(capacity_tps=kept.plan.capacity_tps), study.plan.factor
-    if factor.question == kept.provenance.get(AS_RUN):  # it has been changed since
-        asked = asked.changed(factor=factor.changed(question=kept.plan.factor.question))
-    # what a lever did not have in an earlier version is as good as left out
-    if paths := list(_differing(kept.plan.model_dump(), asked.model_dump())):
+    requested, factor = study.plan.changed(capacity_tps=kept.plan.capacity_tps), study.plan.factor
+    if factor.question == kept.provenance.get(AS_RUN):
+        requested = requested.changed(factor=factor.changed(question=kept.plan.factor.question))
+    if paths := list(_differing(kept.plan.model_dump(), requested.model_dump())):
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         edit = ", or change its question: 'benchlib studies edit'" if paths == ["factor.question"] else ""
         raise InputError(
@@ -134,138 +119,105 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
     return kept
 
 
-def _differing(kept: Any, asked: Any, path: str = "") -> Iterator[str]:
-    """Where two values differ, such as ``factor.levels.tuned.settings.work_mem``."""
-    if isinstance(kept, dict) and isinstance(asked, dict):
-        for key in kept | asked:
-            yield from _differing(kept.get(key), asked.get(key), f"{path}.{key}".lstrip("."))
-    elif kept != asked:
+def _differing(kept: Any, requested: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths at which two values differ; a missing key equals None."""
+    if isinstance(kept, dict) and isinstance(requested, dict):
+        for key in kept | requested:
+            yield from _differing(kept.get(key), requested.get(key), f"{path}.{key}".lstrip("."))
+    elif kept != requested:
         yield path
 
 
 def missing(study: Study, kept: Container[str]) -> list[Trial]:
-    """The trials that have not been kept yet, in the order of the design."""
+    """Return the trials that are not saved, in the order of the design."""
     return [trial for trial in study.trials if trial.id not in kept]
 
 
 def set_failed_aside(folder: StudyFolder) -> None:
-    """Have every block with a failed trial run again, whole.
-
-    A level is compared inside its block, so a single repeated trial would be compared with
-    neighbours from another hour.
-    """
+    """Set aside every block with a failed trial: a block is compared within one time."""
     kept = folder.kept()
-    spoilt = {m.trial.block for m in kept.values() if m.error is not None}
+    failed = {m.trial.block for m in kept.values() if m.error is not None}
     for trial_id, measurement in kept.items():
-        if measurement.trial.block in spoilt:
+        if measurement.trial.block in failed:
             folder.set_aside(trial_id)
 
 
-_CHANCE = re.compile(
-    r"(?i)server closed the connection|terminating connection|connection to server was lost|deadlock detected"
-    r"|could not serialize|no space left|out of memory|cannot allocate"
-)
-_SCRIPT_FAILS = re.compile(r"aborted in .*ERROR: |FATAL: .*(?:PQ\w+\(\)|function) failed")
-
-
-def _of_its_own(measurement: Measurement) -> bool:
-    """Whether a trial failed by what its level is: it did not come to its load, or the load's script is refused."""
-    error, began = measurement.error or "", measurement.load_returncode is not None
-    if measurement.error_kind not in ("ServerError", "SettingError", "LoadError") or _CHANCE.search(error):
-        return False
-    return not began or (measurement.error_kind == "LoadError" and bool(_SCRIPT_FAILS.search(error)))
-
-
-def check_levels(measurements: Collection[Measurement], working: Container[str] = ()) -> None:
-    """See that no level fails each time for a reason of its own while others succeed: another block would not mend that.
-
-    ``working`` are levels that are known to have succeeded.
+def check_levels(measurements: Collection[Measurement]) -> None:
+    """Check that no level fails in each of its trials, at least two, while others succeed.
 
     Raises:
-        StudyError: one does; with its reason.
+        StudyError: a level does; with its error.
 
     """
+    trials = Counter(m.trial.level for m in measurements)
     succeeded = {m.trial.level for m in measurements if m.error is None}
     for m in measurements if succeeded else ():
-        level = m.trial.level
-        if level not in succeeded and level not in working and _of_its_own(m):
+        level, of_the_server = m.trial.level, m.error_kind in ("ServerError", "SettingError", "LoadError")
+        if of_the_server and trials[level] > 1 and level not in succeeded:
             raise StudyError(
-                f"level “{level}” fails for a reason of its own, from its first block on: {m.error}: mend that and run "
+                f"level “{level}” failed in each of its {trials[level]} trials: {m.error}: correct that and run "
                 "with retry_failed, or leave the level out of a new study"
             )
 
 
-Enough = Callable[[], str | None]
-
-
 def run_study(
-    folder: StudyFolder,
-    open_bench: OpenBench,
-    tell: Tell = lambda line: None,
-    enough: Enough = lambda: None,
-    working: Container[str] = (),
+    folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda line: None, enough: Enough = lambda: None
 ) -> None:
-    """Run the trials that are missing, block by block, and keep each as it ends.
+    """Run the missing trials, block by block, and save each; failed trials are saved with their error.
 
-    Nothing is opened when nothing is missing. A failed trial is kept with its error and the
-    run goes on; when no trial of a whole block succeeds, or a level never does for a reason of its own, it stops. ``tell`` hears
-    how far it is, in a line. ``enough`` is asked before each block whether what is kept settles the question; its answer says why.
-    ``working`` are levels that have succeeded here before.
+    - ``tell``: receives the progress, in lines
+    - ``enough``: returns why the run may stop; called before each block
 
     Raises:
-        Interrupted: Ctrl-C; the current trial is dropped, the others are kept.
-        StudyError: nothing more can be measured, or kept.
+        Interrupted: Ctrl-C; the current trial is dropped.
+        StudyError: a whole block or a level failed, or a trial cannot be saved.
 
     """
-    study = folder.read()
-    measurements = folder.kept()
+    study, measurements = folder.read(), folder.kept()
     todo = missing(study, measurements)
     if not todo or enough():
         return
-    check_levels(measurements.values(), working)
+    check_levels(measurements.values())
     progress = Progress(folder, study, measurements, tell)
-    progress.report("starting")
+    report = progress.report
+    report("starting")
     try:
-        with open_bench(progress.report) as bench:
+        with open_bench(report) as bench:
             for block, trials in groupby(todo, lambda trial: trial.block):
                 if reason := enough():
-                    progress.report(f"done early: {reason}")
+                    report(f"done early: {reason}")
                     return
                 for trial in trials:
-                    measurements[trial.id] = run_trial(folder, bench, trial, progress.report)
-                    progress.add(measurements[trial.id])
+                    report(f"block {block}, “{trial.level}”")
+                    with _raw_folder(folder, bench, trial) as raw:
+                        measurement = bench.measure(trial, raw)
+                        _check_exists(folder)
+                        folder.keep(measurement, raw)
+                    measurements[trial.id] = measurement
+                    if measurement.error:
+                        report(f"block {block}, “{trial.level}” failed: {measurement.error}")
+                    progress.add(measurement)
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
-                check_levels(measurements.values(), working)
+                check_levels(measurements.values())
     except KeyboardInterrupt:
         raise progress.interrupted() from None
-    progress.report("done")
+    report("done")
 
 
-def run_trial(folder: StudyFolder, bench: Bench, trial: Trial, report: Tell) -> Measurement:
-    """Run a trial and keep what it leaves.
-
-    Raises:
-        StudyError: nothing more can be measured, or kept.
-
-    """
-    report(f"block {trial.block}, “{trial.level}”")
-    failure = f"trial {trial.id} cannot be measured here: mend that and run again, what is kept is safe"
+@contextmanager
+def _raw_folder(folder: StudyFolder, bench: Bench, trial: Trial) -> Iterator[Path]:
+    """Provide a temporary folder for a trial's raw files."""
+    failure = f"trial {trial.id} cannot be measured here: correct that and repeat the command; saved trials are safe"
     with (
         os_errors_as(StudyError, failure),
         tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
     ):
-        _check_there(folder)
-        measurement = bench.measure(trial, Path(raw))
-        _check_there(folder)
-        folder.keep(measurement, Path(raw))
-    if measurement.error:
-        report(f"block {trial.block}, “{trial.level}” failed: {measurement.error}")
-    return measurement
+        _check_exists(folder)
+        yield Path(raw)
 
 
-def _check_there(folder: StudyFolder) -> None:
-    """See that the study is still there: trials alone would be nobody's."""
+def _check_exists(folder: StudyFolder) -> None:
     if not folder.exists():
         raise StudyError(f"{folder.path}/study.json has been removed or renamed meanwhile: the run stops")

@@ -6,7 +6,6 @@ node names: ``src/backend/commands/explain.c``.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import ndiff
 from typing import Any
 
 import pandas as pd
@@ -106,14 +105,6 @@ def outline(plan: Node) -> str:
     """Return the node names of a plan, one per line, with spills marked; equal plans have equal outlines."""
     names = ((depth, node_name(node), " (on disk)" * on_disk(node)) for depth, node in nodes(plan))
     return "\n".join(f"{'  ' * depth}{name}{where}" for depth, name, where in names)
-
-
-def differences(plan: str, reference: str) -> str:
-    """Return the nodes only in the reference's outline (−) and only in the plan's (+)."""
-    before, after = ([line.strip() for line in text.splitlines()] for text in (reference, plan))
-    lines = ndiff(before, after)
-    changed = [line.replace("-", "−", 1) for line in lines if line[0] in "+-"]
-    return "; ".join(changed) or "the same nodes, nested otherwise"
 
 
 def worst_estimate(plan: Node) -> float:

@@ -8,8 +8,6 @@ from benchlib.host.guardian import scratch_root
 from benchlib.host.shell import server_user
 from benchlib.levers import LEVERS, server_settings
 from benchlib.levers.lever import Needs, Wish
-from benchlib.load import tools
-from benchlib.plan.fleet import Role
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import refusal
 from benchlib.server.installations import (
@@ -17,7 +15,6 @@ from benchlib.server.installations import (
     builders_differ,
     find_installation,
     find_pgbench,
-    find_program_for,
 )
 
 _HOST = re.compile(r"""server at "[^"]*"( \([^)]*\))?(, port \d+)?|host '[^']*'""")
@@ -54,22 +51,6 @@ def preflight(plan: Plan) -> Pairs:
     ]
 
 
-def check_helper(plan: Plan, role: Role) -> None:
-    """Check that this host can run the plan's remote load or replicas.
-
-    Raises:
-        PreflightError: it cannot.
-
-    """
-    for name in plan.factor.levels:
-        level, load = plan.level(name), plan.level_load(name)
-        if role == "load" and load.generators:
-            find_pgbench()
-            tools.check(plan.level_workload(name), load)
-        if role == "follower" and level.part("replication").get("on"):
-            find_program_for(find_installation(level.postgres), "pg_basebackup")
-
-
 def cannot_run(plan: Plan) -> dict[str, str]:
     """Return the levels that this machine cannot run, with reasons that name no host."""
     return {name: _HOST.sub("the server", str(error)) for name, error in _ask_levers(plan)[1].items()}
@@ -83,11 +64,11 @@ def builds_differ(plan: Plan) -> str | None:
 
     """
     installed = installations(plan)
-    apart = set()
+    differing = set()
     for pair in plan.factor.pairs().items():
         both = {installed[name] for name in pair if name in installed}
-        apart |= both if builders_differ(both) else set()
-    return builders_differ(apart)
+        differing |= both if builders_differ(both) else set()
+    return builders_differ(differing)
 
 
 def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
@@ -131,10 +112,10 @@ def _disk(plan: Plan, installed: dict[str, Installation]) -> str:
     for name, installation in installed.items():
         wish = Wish(plan, name, scratch)
         templates[installation.bindir, wish.level.initdb, plan.level_workload(name).contents] = wish.data_mib
-        standing = Needs(wish.data_mib)
+        need = Needs(wish.data_mib)
         for lever in LEVERS:
-            standing = lever.needs(wish, standing)
-        needs.append(standing)
+            need = lever.needs(wish, need)
+        needs.append(need)
     at_once = sum if plan.stands_side_by_side else max
     memory, available = at_once([need.memory for need in needs]), facts.available_memory_mib()
     if memory > available:

@@ -85,7 +85,7 @@ class Plans(Record):
 
 
 class Away(Open):
-    """Round trip to a remote replica's host, and its readings, as in :class:`Samples`."""
+    """Round trip to a remote replica's host, and its counters before and after the load."""
 
     host: str
     round_trip_s: float

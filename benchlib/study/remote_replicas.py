@@ -1,7 +1,7 @@
 """Replicas on other hosts of a fleet.
 
-One long call per replica creates it, sends the host's counters each second, and ends on request. Primary and
-replica connect over the network with this run's password.
+One long call per replica creates it and ends on request. Primary and replica connect over the network with this
+run's password.
 """
 
 import time
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.errors import ServerError
-from benchlib.host.facts import block_devices
-from benchlib.host.sampler import host_counters, kernel_files, network_bytes, server_ticks
+from benchlib.host.sampler import host_counters, kernel_files, network_bytes
 from benchlib.host.shell import ticks
 from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
@@ -24,7 +23,7 @@ from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
 from benchlib.server.templates import workshop
-from benchlib.study.calls import CLOCK, PASSING, Send, clock_offset, ended
+from benchlib.study.calls import CLOCK, Send, clock_offset, failure
 from benchlib.study.fleet import Hosts
 from benchlib.study.records import Away
 
@@ -37,7 +36,7 @@ def follow(
 ) -> None:
     """Run a replica on this host, listening at ``address``, until the call ends; then remove it.
 
-    Sends ``port`` and ``round_trip_s`` at the start, then a ``reading`` per second in the primary's time.
+    Sends ``port`` and ``round_trip_s`` to the primary.
 
     Raises:
         BenchlibError: the host is busy, or the replica cannot start or has ended.
@@ -46,9 +45,9 @@ def follow(
     credentials = {"PGPASSWORD": primary.password}
     with workshop(f"a replica for {run_name}", 1, environment=credentials) as templates:
         run, shell = templates.run, templates.shell
-        beside = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
+        cluster = Cluster(shell, templates.reach(find_installation(level.postgres)), run.folder)
         program, scope = partial(templates.program, level=level), run.journal.scope()
-        site = Site(level, "f", run.folder, shell, scope, program, beside)
+        site = Site(level, "f", run.folder, shell, scope, program, cluster)
         delay_ms = replication_of(level).delay_ms
         source = Source(primary.address, primary.port, server_settings(level), delay_ms)
         replica = replica_beside(site, number, source)
@@ -59,21 +58,21 @@ def follow(
             asking(),
             superuser_session(replica.upstream, primary.port, "postgres", primary.password) as session,
         ):
-            trip_s, offset_s = clock_offset(lambda: float(session.execute(CLOCK).fetchall()[0][0]))
+            trip_s, _ = clock_offset(lambda: float(session.execute(CLOCK).fetchall()[0][0]))
         send({"port": replica.port, "round_trip_s": trip_s})
-        folders = (replica.placed, *replica.places.values())
-        devices = tuple(dict.fromkeys(device for folder in folders for device in block_devices(folder)))
         while replica.running:
             for check in site.checks:
                 check()
-            counts = {**host_counters(kernel_files(), devices), "network_bytes": network_bytes()}
-            processes = server_ticks([replica.pid] if replica.pid else [])
-            send({"reading": {"at_s": time.time() + offset_s, **counts, "server_ticks": processes}})
             time.sleep(_INTERVAL_S)
         raise ServerError(replica.loss())
 
 
-class ReplicaElsewhere(Replica):
+def host_reading() -> dict[str, Any]:
+    """Return this host's counters and the time."""
+    return {"at_s": time.time(), **host_counters(kernel_files()), "network_bytes": network_bytes()}
+
+
+class RemoteReplica(Replica):
     """A replica on another ``host``, seen from its primary; its folder is on that host."""
 
     def __init__(self, hosts: Hosts, site: Site, number: int, host: str) -> None:
@@ -84,9 +83,9 @@ class ReplicaElsewhere(Replica):
         self._call = partial(follow, site.scratch.name, site.level, number, primary, address)
         self._open = ExitStack()
         self._queue: Any = None
+        self._address = ""
         self._task: Any = None
         self._round_trip_s = 0.0
-        self._readings: list[dict[str, Any]] = []
 
     @property
     def running(self) -> bool:
@@ -106,24 +105,16 @@ class ReplicaElsewhere(Replica):
 
         """
         self._queue = self._open.enter_context(self._hosts.queue())
-        self._task = self._hosts.submit(
-            self.host, self._hosts.address(self.host), self._call, self._queue.name
-        )
+        self._address = self._hosts.address(self.host)
+        self._task = self._hosts.submit(self.host, self._address, self._call, self._queue.name)
         for _ in ticks(_COPY_LIMIT_S, 0.2):
-            self._listen()
-            if self.network:
+            for message in self._queue.get(batch=True):
+                self.network = replace(self._at, port=message["port"])
+                self._round_trip_s = message["round_trip_s"]
                 return
             if not self.running:
                 break
         raise ServerError(self.loss())
-
-    def _listen(self) -> None:
-        for message in self._queue.get(batch=True):
-            if "reading" in message:
-                self._readings.append(message["reading"])
-            else:
-                self.network = replace(self._at, port=message["port"])
-                self._round_trip_s = message["round_trip_s"]
 
     def loss(self) -> str:
         """Return why the replica is lost.
@@ -133,16 +124,20 @@ class ReplicaElsewhere(Replica):
             StudyError: its worker is gone; a retry may help.
 
         """
-        if isinstance(reason := ended(self._task), PASSING):
-            raise type(reason)(f"{self.host}: {reason}")
+        reason = failure(self.host, self._task)
         return f"{self.name} on {self.host} {f'ended ({reason})' if reason else 'does not stream'}"
 
-    def sampled(self, since_s: float) -> Away:
-        """Return the host's distance and readings since a time; ``at_s`` counts from then."""
-        self._listen()
-        rows = [{**row, "at_s": row["at_s"] - since_s} for row in self._readings]
-        rows = [row for row in rows if row["at_s"] > -_INTERVAL_S]
-        return Away(host=self.host, round_trip_s=self._round_trip_s, readings=rows)
+    def reading(self) -> dict[str, Any] | None:
+        """Return the host's counters, or None if its worker does not answer."""
+        try:
+            return dict(self._hosts.run_inside(self._address, host_reading))
+        except Exception:  # Dask raises many types
+            return None
+
+    def sampled(self, first: dict[str, Any] | None) -> Away:
+        """Return the round trip to the host and its counters, now and in a ``first`` reading."""
+        readings = [reading for reading in (first, self.reading()) if reading]
+        return Away(host=self.host, round_trip_s=self._round_trip_s, readings=readings)
 
     def stop(self, *, immediately: bool = False) -> None:
         """End the call, which removes the replica."""

@@ -35,7 +35,7 @@ from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import Hosts
 from benchlib.study.fleet_check import library
 from benchlib.study.loop import Tell, keep_study, missing, run_study, same_study, set_failed_aside
-from benchlib.study.preflight import Pairs, builds_differ, cannot_run, check_helper, installations, preflight
+from benchlib.study.preflight import Pairs, builds_differ, cannot_run, installations, preflight
 from benchlib.study.store import StudyFolder, checksum
 
 _FEW_BLOCKS = 3
@@ -119,6 +119,40 @@ def _options(installation: Installation) -> str | None:
     return " ".join(option for option in options if "/" not in option) or None
 
 
+def _check_fleet(plan: Plan, hosts: Hosts | None) -> None:
+    """Check the hosts of a fleet: same benchlib, and for remote load and replicas the role and address.
+
+    Raises:
+        PreflightError: a host does not fit, or has a second task.
+
+    """
+    uses = elsewhere_of(plan)
+    for role, name in uses:
+        use = f"levels have {'load from' if role == 'load' else 'replicas on'} {name}"
+        if not hosts or name not in hosts.fleet.with_role(role):
+            raise PreflightError(
+                f"{use}: run the study with a fleet (--fleet) whose file gives that host the role '{role}' "
+                "and an address"
+            )
+        at_once = plan.stands_side_by_side and role == "follower" and uses.count((role, name)) > 1
+        if (
+            at_once
+            or name in hosts.fleet.with_role("server")
+            or len({use for use in uses if name in use}) > 1
+        ):
+            raise PreflightError(f"{use}, which has a second task; a host can have one task at a time")
+    if not hosts:
+        return
+    names, here = list(dict.fromkeys([*hosts.servers(), *(name for _, name in uses)])), library()
+    if uses and not all(plan.level(name).target for name in plan.factor.levels):
+        for name in names:
+            hosts.reached_at(name)  # clusters need it to listen
+    known, errors = hosts.ask(names, library)
+    errors += [f"{name}: runs benchlib {it}, this is {here}" for name, it in known.items() if it != here]
+    if errors:
+        raise PreflightError("; ".join(errors))
+
+
 @dataclass
 class Runner:
     """A runner for the missing trials of an experiment; preflight results are cached."""
@@ -137,54 +171,10 @@ class Runner:
         """
         if self._checks is None:
             plan = self.experiment.plan
-            self._check_elsewhere(plan)
-            self._check_hosts(plan)
+            _check_fleet(plan, self.hosts)
             rows = _on_servers(self.hosts, preflight, plan)
             self._checks = [(f"{at}: {name}" if at else name, text) for at in rows for name, text in rows[at]]
         return self._checks
-
-    def _check_elsewhere(self, plan: Plan) -> None:
-        """Check that hosts with remote load or replicas have that role, an address, and no second task.
-
-        Raises:
-            PreflightError: a host does not.
-
-        """
-        fleet, uses = self.hosts.fleet if self.hosts else None, elsewhere_of(plan)
-        for role, name in uses:
-            what = "load from" if role == "load" else "replicas on"
-            if not fleet or name not in fleet.with_role(role):
-                raise PreflightError(
-                    f"levels have {what} {name}: run the study with a fleet (--fleet) whose file gives that host "
-                    f"the role '{role}' and an address"
-                )
-            at_once = plan.stands_side_by_side and role == "follower" and uses.count((role, name)) > 1
-            if at_once or name in fleet.with_role("server") or len({use for use in uses if name in use}) > 1:
-                raise PreflightError(
-                    f"levels have {what} {name}, which has a second task; a host can have one task at a time"
-                )
-
-        if self.hosts and uses and not all(plan.level(name).target for name in plan.factor.levels):
-            for name in dict.fromkeys([*(name for _, name in uses), *self.hosts.servers()]):
-                self.hosts.reached_at(name)  # clusters need it to listen
-
-    def _check_hosts(self, plan: Plan) -> None:
-        """Check that each host has this benchlib, and what its role needs.
-
-        Raises:
-            PreflightError: some do not; with all reasons.
-
-        """
-        if self.hosts:
-            uses, here = list(dict.fromkeys(elsewhere_of(plan))), library()
-            names = dict.fromkeys([*self.hosts.servers(), *(name for _, name in uses)])
-            known, errors = self.hosts.ask(list(names), library)
-            others = {name: theirs for name, theirs in known.items() if theirs != here}
-            errors += [f"{name}: runs benchlib {theirs}, this is {here}" for name, theirs in others.items()]
-            for role, name in uses:
-                errors += self.hosts.ask([name], check_helper, plan, role)[1] if name in known else []
-            if errors:
-                raise PreflightError("; ".join(errors))
 
     def run(self, tell: Tell) -> None:
         """Run the missing trials and save each.
@@ -202,21 +192,17 @@ class Runner:
                 self.preflight()
                 study = self._begun(tell)
             else:
-                self._check_kept()
+                self._check_saved()
             experiment.study = keep_study(folder, study, tell)
             if self.retry_failed:
                 set_failed_aside(folder)
             try:
+                enough = partial(self._enough, tell)
                 if self.hosts:
                     with folder.held():
-                        run_on_fleet(folder, self.hosts, tell, partial(self._enough, tell))
+                        run_on_fleet(folder, self.hosts, tell, enough)
                 else:
-                    run_study(
-                        folder,
-                        partial(open_bench, experiment.plan, folder.name),
-                        tell,
-                        partial(self._enough, tell),
-                    )
+                    run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
                     with contextlib.suppress(HostBusyError):  # another run continues it
@@ -225,7 +211,7 @@ class Runner:
                 raise
             experiment.forget()
 
-    def _check_kept(self) -> None:
+    def _check_saved(self) -> None:
         """Check that the saved study has the requested plan and can continue on this host.
 
         Raises:
@@ -261,6 +247,7 @@ class Runner:
             )
 
     def _begun(self, tell: Tell) -> Study:
+        """Return the new study with its provenance and measured capacity."""
         study = self.experiment.study
         origin, plan = self._provenance(study), study.plan
         if shares := plan.capacity_shares():
@@ -293,9 +280,9 @@ class Runner:
         plan, factor, folder = self.experiment.plan, self.experiment.plan.factor, self.experiment.folder
         seconds = min(CAPACITY_S, plan.load.duration_s)
         load = plan.load.changed(duration_s=seconds, rate=None, latency_limit_ms=None, transaction_log=False)
-        arms = dict.fromkeys((factor.baseline, CONTROL), _unlimited(factor.levels[factor.baseline]))
+        levels = dict.fromkeys((factor.baseline, CONTROL), _unlimited(factor.levels[factor.baseline]))
         plan = plan.changed(
-            factor=factor.changed(levels=arms, controls=(CONTROL,)), base=_unlimited(plan.base), load=load,
+            factor=factor.changed(levels=levels, controls=(CONTROL,)), base=_unlimited(plan.base), load=load,
             metric="tps", capacity_tps=None, looks=(),
         )  # fmt: skip
         name, title = f"{folder.name}-capacity", f"{self.experiment.study.title}, capacity"
@@ -308,13 +295,13 @@ class Runner:
         tps = short.trials["tps"].dropna()
         if tps.empty:
             raise StudyError(
-                f"study '{short.folder.name}' has no successful trial, so the rates have no capacity to refer to"
+                f"study '{name}' has no successful trial, so the rates have no capacity to refer to"
             )
-        capacity = float(f"{tps.mean():.6g}")
+        capacity, lowest, highest = (float(f"{value:.6g}") for value in (tps.mean(), tps.min(), tps.max()))
         return {
             "tps": capacity,
-            "lowest_tps": float(f"{tps.min():.6g}"),
-            "highest_tps": float(f"{tps.max():.6g}"),
+            "lowest_tps": lowest,
+            "highest_tps": highest,
             "trials": f"{len(tps)} of {seconds} s",
             "rates": {share: f"{rate_at(share, capacity):g} tps" for share in shares},
         }

@@ -7,7 +7,6 @@ After a time limit it exits, and its guardian cleans up.
 
 import contextlib
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -28,17 +27,16 @@ _TLS = "DASK_DISTRIBUTED__COMM__TLS__"
 _LOOK_S = 1.0
 _PATIENCE_S = 6.0
 """Time for an interrupted call to clean up; the guardian has the rest of ten seconds."""
-_PUT_LIMIT_S = 60
+_PUT_LIMIT_S = 300
 
 
 # --- the worker's side ------------------------------------------------------------------
 
 
-def worker_task(call: Call, queue: str, tag: Mapping[str, Any], variables: Mapping[str, str]) -> Any:
-    """Run a call in its own process, as a Dask task, and put its messages into a queue.
+def worker_task(call: Call, queue: str, host: str, variables: Mapping[str, str]) -> Any:
+    """Run a call in its own process, as a Dask task on ``host``, and put its messages into a queue.
 
-    Messages have ``tag`` and a ``sender`` per execution: Dask may repeat a task. ``variables`` are for the
-    environment.
+    ``variables`` are for the environment.
 
     Raises:
         UnwantedError: the task was cancelled, the worker is closing, or the process was killed.
@@ -48,17 +46,17 @@ def worker_task(call: Call, queue: str, tag: Mapping[str, Any], variables: Mappi
     from distributed import Client, Queue, Security, get_worker
     from distributed.core import Status
 
-    worker, sender = get_worker(), secrets.token_hex(8)
+    worker = get_worker()
     key = worker.get_current_task()
 
     def check_wanted() -> None:
         task, alive = worker.state.tasks.get(key), worker.status in (Status.running, Status.paused)
         if not alive or task is None or task.state != "executing":
-            raise UnwantedError("the block was given to another host")
+            raise UnwantedError("the call was cancelled")
 
     def send(message: Mapping[str, Any]) -> None:
         check_wanted()
-        messages.put({**tag, "sender": sender, **message}, timeout=_PUT_LIMIT_S)
+        messages.put({"host": host, **message}, timeout=_PUT_LIMIT_S)
 
     # not the worker's client, which may be shared and end earlier; a worker
     # started by hand has no certificate for clients
@@ -69,19 +67,20 @@ def worker_task(call: Call, queue: str, tag: Mapping[str, Any], variables: Mappi
     )  # fmt: skip
     # for calls to other hosts
     files = {"CA_FILE": tls["ca_file"], "CLIENT__CERT": tls["cert"], "CLIENT__KEY": tls["key"]}
-    tls_variables = {_TLS + name: str(Path(file).absolute()) for name, file in files.items() if file}
+    environment = {_TLS + name: str(Path(file).absolute()) for name, file in files.items() if file}
     with (
         Client(worker.scheduler.address, security=security, set_as_default=False) as client,
         contextlib.closing(Queue(queue, client=client)) as messages,
     ):
         return _in_process(
-            call, send, check_wanted, {**variables, **tls_variables, SCHEDULER: worker.scheduler.address}
+            call, send, check_wanted, {**variables, **environment, SCHEDULER: worker.scheduler.address}
         )
 
 
 def _in_process(
     call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]
 ) -> Any:
+    """Return the value of a call, made by a new process with this environment."""
     pipe, child_pipe = Pipe()
     with child_pipe:
         process = subprocess.Popen(

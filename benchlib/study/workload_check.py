@@ -15,7 +15,7 @@ from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Cluster
 from benchlib.server.templates import workshop
 from benchlib.study.bench import check_invariant
-from benchlib.study.stand import build, written
+from benchlib.study.environment import build, written
 
 _ONCE = Load(clients=1, threads=1, duration_s=1)
 _LONG_LIST = re.compile(r"(ARRAY\[[^]]{40})[^]]{40,}(?=\])")
@@ -32,11 +32,11 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
     what, logging = f"check of workload “{workload.name}”", Level(settings={"log_statement": "all"})
     with (
         workshop(what, 1, tell) as templates,
-        contextlib.closing(build(logging, workload, templates.run.folder / "c1", templates)) as stand,
+        contextlib.closing(build(logging, workload, templates.run.folder / "c1", templates)) as environment,
     ):
-        stand.settle()
-        assert stand.site
-        server, tool = stand.site.cluster, load_tool(workload.tool, templates.pgbench())
+        environment.settle()
+        assert environment.site
+        server, tool = environment.site.cluster, load_tool(workload.tool, templates.pgbench())
         for number, script in enumerate(written(workload, templates.run.folder, templates.shell)):
             count, error, log = workload.invariant.count, "", ""
             argv = tool.argv(Job(server.connection, workload, _ONCE, 1, 1, [script]))
@@ -44,7 +44,7 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
             try:
                 before = int(server.value(count)) if count else None
                 offset = server.log_size()
-                done = stand.client.run(argv, timeout_s=tool.limit_s(_ONCE))
+                done = environment.client.run(argv, timeout_s=tool.limit_s(_ONCE))
                 log = server.log_text(offset)
                 tool.report(done.stdout, done.stderr, done.returncode, argv)
                 ran = [{"transactions": int(other == number)} for other in range(len(workload.scripts))]

@@ -40,7 +40,7 @@ def benches(data_root, tmp_path, monkeypatch):
 def test_sessions_go_on_where_they_stopped(benches, data_root):
     opened, raising = benches
     raising["disk-001"] = {7: KeyboardInterrupt()}
-    with pytest.raises(Interrupted, match="6 of 20 trials are kept"):
+    with pytest.raises(Interrupted, match="6 of 20 trials are saved"):
         calibrate_here(Options(sessions=2), lambda line: None)
     assert opened == ["processor-001", "disk-001"]
     raising.clear()

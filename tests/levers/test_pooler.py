@@ -98,11 +98,11 @@ def test_a_pooler_that_ends_costs_the_trial(
 ) -> None:
     drive = Bench._drive
 
-    def end_it(self: Bench, stand: Any, *rest: Any) -> Any:
-        for process in stand.site.processes:
+    def end_it(self: Bench, environment: Any, *rest: Any) -> Any:
+        for process in environment.site.processes:
             process.kill()
             process.wait()
-        return drive(self, stand, *rest)
+        return drive(self, environment, *rest)
 
     monkeypatch.setattr(Bench, "_drive", end_it)
     measurement, _ = trials.run(pooled, "transaction")

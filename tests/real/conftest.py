@@ -1,4 +1,4 @@
-"""A folder of a user's, in which the programs are run as from a terminal."""
+"""A user's folder, in which programs run as from a terminal."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A study on a server that is not ours, as a user runs it: its password is nowhere, and the server is as it was."""
+"""A study on an external server: its password is nowhere, and the server is unchanged afterwards."""
 
 import gzip
 import threading
@@ -26,7 +26,7 @@ def contents(path: Path) -> str:
 
 
 @pytest.mark.parametrize("source", ["PGPASSWORD", "service file", "pgpass"])
-def test_a_planted_password_stands_in_no_artefact(
+def test_a_password_is_in_no_file_output_or_command_line(
     source: str, foreign: Foreign, project: Any, tmp_path: Path
 ) -> None:
     secret, passes = foreign.password("boss"), tmp_path / "pgpass"

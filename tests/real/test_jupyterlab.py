@@ -1,4 +1,4 @@
-"""JupyterLab itself, in a browser: a user changes two parameters, has all cells run, and finds the study shown and kept."""
+"""JupyterLab in a browser: changed parameters, all cells run, a saved study."""
 
 import os
 import shutil

@@ -1,10 +1,11 @@
-"""The main job from end to end, on real servers, as a user starts it and as a user breaks it."""
+"""Whole runs on real servers, as a user starts and interrupts them."""
 
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_study_from_its_notebook_to_its_page(project: Any) -> None:
     assert made <= {"notebooks", "data", "reports", "levels.yaml", "s", "home"}
 
 
-def test_the_same_again_runs_nothing_and_more_blocks_extend_the_study(project: Any) -> None:
+def test_a_repeated_command_runs_nothing_and_more_blocks_extend_the_study(project: Any) -> None:
     out, _ = project.call(*RUN, 3)
     kept, pages = project.kept(), files(project.reports)
 
@@ -96,7 +97,7 @@ def started(project: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("moment", [is_importing, is_building, has_two_more])
-def test_an_interruption_is_heard_at_any_moment_and_keeps_the_rest(
+def test_an_interruption_at_any_moment_keeps_saved_trials(
     moment: Callable[..., bool], project: Any, started: Callable[..., Any]
 ) -> None:
     process = started(moment)
@@ -106,18 +107,13 @@ def test_an_interruption_is_heard_at_any_moment_and_keeps_the_rest(
     assert "Traceback" not in err
     last, kept = err.strip().splitlines()[-1], len(project.kept())
     assert last.startswith("benchlib: stopped")
-    assert kept == 0 or f"{kept} of 9 trials are kept in data/t; run the same again to go on" in last
+    assert kept == 0 or f"{kept} of 9 trials are saved in data/t; repeat the command to continue" in last
     assert kept >= (2 if moment is has_two_more else 0)
     assert project.has_nothing_left()
 
 
 def test_kills_leave_nothing_and_the_rerun_finishes(project: Any, started: Callable[..., Any]) -> None:
-    for moment, whole_tree in (
-        (is_building, True),
-        (is_building, False),
-        (has_two_more, True),
-        (has_two_more, False),
-    ):
+    for moment, whole_tree in product((is_building, has_two_more), (True, False)):
         process = started(moment)
         tree = psutil.Process(process.pid).children(recursive=True) if whole_tree else []
         for one in (*tree, process):
@@ -132,14 +128,8 @@ def test_kills_leave_nothing_and_the_rerun_finishes(project: Any, started: Calla
 
 
 def test_plain_papermill_does_the_same(project: Any) -> None:
-    papermill = [
-        "papermill",
-        "notebooks/configuration.ipynb",
-        "out.ipynb",
-        "--no-progress-bar",
-        "-k",
-        "python3",
-    ]
+    words = ["notebooks/configuration.ipynb", "out.ipynb", "--no-progress-bar", "-k", "python3"]
+    papermill = ["papermill", *words]
     _, err = project.call(*papermill, *TINY, 3, "-p", "bloks", 3, fails=True)
     assert "unknown parameter bloks: did you mean blocks?" in err
     assert not (project.data / "t").exists()
@@ -152,7 +142,7 @@ def test_plain_papermill_does_the_same(project: Any) -> None:
     assert project.kept() == kept, "the command line finds the same study complete"
 
 
-def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: Any) -> None:
+def test_a_refused_setting_leaves_no_study(project: Any) -> None:
     (project.folder / "levels.yaml").write_text(LEVELS.replace("work_mem", "work_memory"))
     _, err = project.call(*RUN, 3, fails=True)
     assert "“tuned”: the server refuses its settings" in err.splitlines()[-1]
@@ -161,7 +151,7 @@ def test_a_server_that_will_not_take_a_setting_leaves_no_study_behind(project: A
     assert list(project.data.iterdir()) == []
 
 
-def test_an_ordinary_user_runs_it_as_well(project: Any) -> None:
+def test_an_ordinary_user_can_run_a_study(project: Any) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     made = subprocess.run(["useradd", "--system", "--no-create-home", "benchlib-test"], capture_output=True)

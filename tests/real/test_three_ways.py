@@ -1,4 +1,4 @@
-"""Every notebook, three ways: JupyterLab's "run all", papermill, and the command line, on the recorded study of its name."""
+"""Every notebook with its recorded study, run by hand, by papermill and by the command line."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tutorial's commands work as they stand, one after the other, in a folder of a user's."""
+"""The commands of the tutorial, one after the other, in a new folder."""
 
 import os
 import re

@@ -14,7 +14,7 @@ from benchlib.plan.model import Load
 from benchlib.server.installations import find_pgbench
 from benchlib.server.statements import workload_of
 from benchlib.server.templates import load
-from benchlib.study.stand import written
+from benchlib.study.environment import written
 
 READS = {
     "SELECT * FROM customers WHERE id = 17": 30,

@@ -1,4 +1,4 @@
-"""What tests of runs share: studies that fake benches have measured, fleets that are none, and trials that are meddled with."""
+"""Helpers for tests of runs: studies of fake benches, unconnected fleets, and changes during a load."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,9 +11,9 @@ from fakes import FakeBench
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.model import Plan, Study
 from benchlib.study.bench import Bench, open_bench
+from benchlib.study.environment import Environment
 from benchlib.study.fleet import Hosts
 from benchlib.study.loop import run_study
-from benchlib.study.stand import Stand
 from benchlib.study.store import StudyFolder
 
 
@@ -26,13 +26,13 @@ def spoilt(folder: StudyFolder) -> list[str]:
 
 
 def measured(folder: StudyFolder, workspace: Path, *args: Any, **options: Any) -> StudyFolder:
-    """The folder, once a fake bench has run its study."""
+    """Return the folder after a fake bench has run its study."""
     run_study(folder, FakeBench(folder.read().plan, workspace, *args, **options).open)
     return folder
 
 
 def ending(reason: tuple[type[Exception], str] | None) -> AbstractContextManager[Any]:
-    """What ends with an error whose one line begins so, or ends well."""
+    """Return a context that expects an error whose one line begins so, or none."""
     return pytest.raises(reason[0], match=rf"\A{reason[1]}.*\Z") if reason else nullcontext()
 
 
@@ -41,29 +41,29 @@ def anywhere(address: str = "tcp://127.0.0.1:1", **changes: Any) -> Hosts:
 
 
 def fleet_of(**hosts: dict[str, Any]) -> Hosts:
-    """Hosts of a fleet that nobody has reached yet."""
+    """Return the hosts of a fleet without connection."""
     return anywhere(hosts={name: FleetHost(**host) for name, host in hosts.items()})
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Stand], object]) -> None:
-    """Have this done with the stand of the first load that runs, while it runs."""
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Environment], object]) -> None:
+    """Call ``act`` with the environment of the first load, while it runs."""
     drive, left = Bench._drive, [act]
 
-    def meddled(bench: Bench, stand: Stand, *rest: Any) -> Any:
+    def meddled(bench: Bench, environment: Environment, *rest: Any) -> Any:
         *others, watch, during = rest
 
         def watched() -> None:
             if left:
-                left.pop()(stand)
+                left.pop()(environment)
             watch()
 
-        return drive(bench, stand, *others, watched, during)
+        return drive(bench, environment, *others, watched, during)
 
     monkeypatch.setattr(Bench, "_drive", meddled)
 
 
 def run_for_real(name: str, plan: Plan, blocks: int) -> StudyFolder:
-    """The folder of a study that has run on real servers."""
+    """Return the folder of a study that has run on real servers."""
     folder = StudyFolder(name)
     folder.write(Study(name=name, title="Small", plan=plan, trials=plan.design(blocks)))
     run_study(folder, lambda tell: open_bench(plan, name, tell=tell))

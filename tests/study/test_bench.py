@@ -1,4 +1,4 @@
-"""The bench on real servers: trials of a second, whole studies of a few, what may go wrong meanwhile, what runs beside."""
+"""Trials and studies on real servers, failures during them, and background load."""
 
 import os
 import re
@@ -17,10 +17,10 @@ from benchlib.plan.design import Trial
 from benchlib.plan.workload import Beside, Invariant, Script, Workload
 from benchlib.server.statistics import BESIDE
 from benchlib.study.bench import open_bench
+from benchlib.study.environment import Environment
 from benchlib.study.experiment import shown
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Counters, Samples
-from benchlib.study.stand import Stand
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
@@ -29,23 +29,17 @@ VIEWS = ("database", "bgwriter", "wal", "checkpointer")
 
 
 @pytest.mark.parametrize(("arrangement", "blocks"), [("standing", 2), ("fresh", 1)])
-def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blocks, scratch):
+def test_a_study_saves_each_trial_and_leaves_nothing_else(arrangement, blocks, scratch):
     folder = run_for_real("whole", bench_plan(TWO, arrangement=arrangement), blocks)
     kept = folder.kept()
     assert len(kept) == 2 * blocks
     for trial_id, measurement in kept.items():
         assert (measurement.error, measurement.load_returncode) == (None, 0)
-        assert None not in (measurement.load_wall_s, measurement.load_cpu_s), (
-            "how much depends on the machine"
-        )
-        assert measurement.settings == (
-            {"work_mem": "8192 kB"} if measurement.trial.level == "second" else {}
-        )
-        for name, words in {
-            "stdout": b"tps =",
-            "stderr": b"random seed",
-            "server.log": b"checkpoint",
-        }.items():
+        assert None not in (measurement.load_wall_s, measurement.load_cpu_s)
+        second = measurement.trial.level == "second"
+        assert measurement.settings == ({"work_mem": "8192 kB"} if second else {})
+        wanted = {"stdout": b"tps =", "stderr": b"random seed", "server.log": b"checkpoint"}
+        for name, words in wanted.items():
             assert words in (folder.raw(trial_id, name) or b"")
         counters = Counters.read(folder, trial_id)
         before, after = dict(counters.before), dict(counters.after)
@@ -61,19 +55,19 @@ def test_a_study_keeps_each_trial_whole_and_leaves_nothing_else(arrangement, blo
     ("change", "message"),
     [
         ("DELETE FROM test_table", "pgbench acknowledged .* new rows"),
-        ("UPDATE test_table SET value = 2", "3 rows contradict"),
+        ("UPDATE test_table SET value = 2", "3 rows violate"),
     ],
 )
-def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
+def test_rows_that_pgbench_did_not_write_fail_the_trial_and_remove_the_cluster(
     trials, monkeypatch, change, message
 ):
-    bench, check_running = trials.bench(bench_plan(TWO)), Stand.check_running
+    bench, check_running = trials.bench(bench_plan(TWO)), Environment.check_running
 
-    def meddle(stand):  # when the load has ended
-        stand.server.execute(f"{change} WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)")
-        check_running(stand)
+    def meddle(environment):  # when the load has ended
+        environment.server.execute(f"{change} WHERE ctid IN (SELECT ctid FROM test_table LIMIT 3)")
+        check_running(environment)
 
-    monkeypatch.setattr(Stand, "check_running", meddle)
+    monkeypatch.setattr(Environment, "check_running", meddle)
     measurement, folder = trials.run(bench, "first")
     assert measurement.error_kind == "InvariantError"
     assert re.search(message, measurement.error or "")
@@ -81,16 +75,14 @@ def test_what_is_changed_behind_pgbenchs_back_is_caught_and_the_cluster_goes(
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials):
+def test_load_and_warm_up_use_different_rows(trials):
     """Else the first seconds of a trial find in memory what the rest of it has to read."""
     drawn = Workload(
-        name="drawn",
-        title="Numbers that are drawn",
-        pgbench_tables=False,
+        name="drawn", title="Numbers that are drawn", pgbench_tables=False,
         load_sql="CREATE TABLE drawn (number bigint);",
         scripts=(Script(sql="\\set number random(1, 1 << 62)\nINSERT INTO drawn VALUES (:number);\n"),),
         invariant=Invariant(violations="SELECT count(*) - count(DISTINCT number) FROM drawn"),
-    )
+    )  # fmt: skip
     plan = bench_plan(TWO, load={"warmup_s": 1}, arrangement="fresh").model_copy(update={"workload": drawn})
     assert trials.run(trials.bench(plan), "first")[0].error is None
 
@@ -98,18 +90,20 @@ def test_the_load_asks_for_other_rows_than_its_warm_up_did(trials):
 @pytest.mark.parametrize(
     ("rebuild_every", "standing"), [(2, ["c001 c002", "c001 c002", "c003 c004"]), (1, [""])]
 )
-def test_clusters_are_built_anew_after_so_many_blocks(trials, rebuild_every, standing):
+def test_clusters_are_rebuilt_after_rebuild_every_blocks(trials, rebuild_every, standing):
     bench, seen = trials.bench(bench_plan(TWO, rebuild_every=rebuild_every)), list[str]()
     for block in range(1, len(standing) + 1):
         for position, name in enumerate(TWO, 1):
-            with bench._stand_for(Trial(block, position, name, seed=1)):
+            with bench._environment_for(Trial(block, position, name, seed=1)):
                 pass
         seen.append(" ".join(sorted(path.name for path in bench.workspace.glob("c*"))))
     assert seen == standing
 
 
-def sessions(stand, name):
-    return stand.server.value(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'")
+def sessions(environment, name):
+    return environment.server.value(
+        f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'"
+    )
 
 
 def processes(folder, words):
@@ -117,29 +111,26 @@ def processes(folder, words):
     return [p for p in processes_of(folder) if words in " ".join(known(p.cmdline) or [])]
 
 
-def kill(stand):
-    assert eventually(lambda: sessions(stand, "pgbench") > 0)
-    os.kill(stand.server.pid, signal.SIGKILL)
+def kill(environment):
+    assert eventually(lambda: sessions(environment, "pgbench") > 0)
+    os.kill(environment.server.pid, signal.SIGKILL)
 
 
-def freeze(stand):
+def freeze(environment):
     words = "postgres: postgres bench"
-    assert eventually(lambda: len(processes(stand.server.folder, words)) > 2)
-    for process in processes(stand.server.folder, words):
+    assert eventually(lambda: len(processes(environment.server.folder, words)) > 2)
+    for process in processes(environment.server.folder, words):
         process.suspend()  # the sampler's own too: nothing may wait for it either
 
 
 @pytest.mark.parametrize(
     ("arrangement", "befalls", "error"),
     [
-        ("fresh", kill, "ServerError: the server ended during the trial"),
-        pytest.param(
-            "standing", kill, "ServerError: the server ended during the trial", marks=pytest.mark.long
-        ),
+        ("standing", kill, "ServerError: the server ended during the trial"),
         pytest.param("standing", freeze, "TrialError: .* did not end within 9 s", marks=pytest.mark.long),
     ],
 )
-def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error, trials, monkeypatch):
+def test_a_killed_or_frozen_server_fails_one_trial(arrangement, befalls, error, trials, monkeypatch):
     monkeypatch.setattr(Pgbench, "limit_s", lambda self, load: 9.0)
     meanwhile(monkeypatch, befalls)
     bench = trials.bench(bench_plan(TWO, arrangement=arrangement))
@@ -151,7 +142,7 @@ def test_what_befalls_a_server_costs_that_trial_only(arrangement, befalls, error
     assert again.load_argv[1] != measurement.load_argv[1], "on a new cluster"
 
 
-def test_a_level_that_initdb_refuses_ends_the_run_before_it_begins(scratch):
+def test_refused_initdb_options_end_the_run_before_it_begins(scratch):
     levels = {"first": {}, "second": {"initdb": ["--no-such-option"]}}
     with pytest.raises(PreflightError, match="level “second”: initdb failed: "):
         open_bench(bench_plan(levels), "test").__enter__()
@@ -172,7 +163,7 @@ def test_a_server_that_cannot_start_ends_the_study_or_its_trials(arrangement, tr
     assert list(bench.workspace.glob("c*")) == []
 
 
-def test_a_level_may_name_another_version(trials):
+def test_a_level_can_have_another_version(trials):
     bench = trials.bench(bench_plan({"16": {"postgres": "16"}, "18": {}}, arrangement="fresh"))
     measurement, folder = trials.run(bench, "16")
     assert (measurement.error, (measurement.server_version or "")[:2]) == (None, "16")
@@ -181,11 +172,11 @@ def test_a_level_may_name_another_version(trials):
     assert counters.after["checkpointer"] is None, "16 has no such view: null, not zero"
 
 
-def test_the_preflight_says_what_there_is_or_lacks_without_making_anything(scratch):
+def test_the_preflight_reports_findings_and_creates_nothing(scratch):
     rows = dict(preflight(bench_plan(TWO)))
     assert "PostgreSQL 18" in rows["servers"]
     assert "pgbench of PostgreSQL 18" in rows["load tool"]
-    with pytest.raises(PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ are free"):
+    with pytest.raises(PreflightError, match=r"needs about [\d,]+ MiB under .*, [\d,]+ MiB are free"):
         preflight(bench_plan(TWO, workload="tpcb-like", scale=1_000_000))
     assert list(scratch.iterdir()) == []
 
@@ -205,7 +196,7 @@ def plan_beside(*beside):
     return bench_plan(levels, load=load, workloads={"more": more}, arrangement="fresh")
 
 
-def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
+def test_background_load_is_not_counted_and_leaves_nothing(scratch):
     folder = run_for_real("beside", plan_beside(BUSY, STUCK), 1)
     experiment = shown(folder)
     assert experiment.trials["error"].isna().all(), "no row is there but the load's"
@@ -220,40 +211,40 @@ def test_what_runs_beside_counts_for_nothing_and_leaves_nothing(scratch):
     assert max(seen) in (1, 2), "of the load's two clients, and none of the three"
 
 
-def test_one_that_fails_is_the_trials_error_in_its_own_words(trials):
+def test_a_failed_background_script_fails_the_trial_with_its_error(trials):
     measurement, folder = trials.run(trials.bench(plan_beside(Beside(sql="SELECT 1 / 0;\n"))), "beside")
     assert measurement.error_kind == "LoadError"
-    for words in ("pgbench beside the load ended with status 2: ", "division by zero"):
+    for words in ("background pgbench ended with status 2: ", "division by zero"):
         assert words in (measurement.error or "")
     assert "division by zero" in (folder / "beside").read_text()
 
 
-def test_one_that_is_killed_costs_its_trial_only(trials, monkeypatch):
-    def kill(stand):
-        assert eventually(lambda: sessions(stand, BESIDE) > 0)
-        (process,) = processes(stand.run.folder, "beside-1")
+def test_a_killed_background_process_fails_one_trial(trials, monkeypatch):
+    def kill(environment):
+        assert eventually(lambda: sessions(environment, BESIDE) > 0)
+        (process,) = processes(environment.run.folder, "beside-1")
         process.kill()
 
     bench = trials.bench(plan_beside(STUCK))
     meanwhile(monkeypatch, kill)
     error = trials.run(bench, "beside")[0].error or ""
-    assert error.startswith("pgbench beside the load was ended by signal 9")
+    assert error.startswith("background pgbench was ended by signal 9")
     assert trials.run(bench, "beside")[0].error is None
 
 
-def test_an_interruption_ends_it_with_its_sessions(trials, monkeypatch):
-    left, close = [], Stand.close
+def test_an_interruption_ends_the_sessions_of_the_background_load(trials, monkeypatch):
+    left, close = [], Environment.close
 
-    def interrupt(stand):
-        assert eventually(lambda: sessions(stand, BESIDE) == 1)
+    def interrupt(environment):
+        assert eventually(lambda: sessions(environment, BESIDE) == 1)
         raise KeyboardInterrupt
 
-    def counted(stand):
-        left.append(sessions(stand, BESIDE))
-        close(stand)
+    def counted(environment):
+        left.append(sessions(environment, BESIDE))
+        close(environment)
 
     meanwhile(monkeypatch, interrupt)
-    monkeypatch.setattr(Stand, "close", counted)
+    monkeypatch.setattr(Environment, "close", counted)
     bench = trials.bench(plan_beside(STUCK))
     with pytest.raises(KeyboardInterrupt):
         trials.run(bench, "beside")

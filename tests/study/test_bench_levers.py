@@ -1,4 +1,4 @@
-"""What a level may name, in whole trials on real servers: seen from outside, and nothing left behind."""
+"""The keys of a level in whole trials on real servers, seen from outside."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def mounts_of(scratch: Path) -> list[str]:
 
 
 @root_only
-def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(trial, scratch, monkeypatch):
+def test_mounts_caps_delays_and_tunables_last_as_long_as_the_trial(trial, scratch, monkeypatch):
     former, seen = TUNABLE.read_text(), dict[str, Any]()
     wanted = "4" if former.strip() != "4" else "5"
     disk = {"data": {"file_system": "ext4", "size": "176MB", "mount_options": "noatime"}}
@@ -70,7 +70,7 @@ def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(trial
         "host": {"vm.page-cluster": int(wanted)},
     }
 
-    def look(stand):
+    def look(environment):
         caps = CAPS.read_text().split() if CAPS.exists() else []
         seen.update(tunable=TUNABLE.read_text().strip(), mounts=mounts_of(scratch), caps=caps)
 
@@ -92,10 +92,10 @@ def test_places_caps_ways_and_tunables_hold_during_the_trial_and_no_longer(trial
     assert not [left for left in remains(scratch) if "image" in left]
 
 
-def test_a_synchronous_trial_in_a_folder_that_is_named_keeps_its_promise(trial, scratch, monkeypatch):
+def test_a_synchronous_replica_in_a_given_folder_has_the_committed_rows(trial, scratch, monkeypatch):
     elsewhere, seen = scratch / "elsewhere", []
     elsewhere.mkdir(mode=0o755)
-    meanwhile(monkeypatch, lambda stand: seen.extend(elsewhere.rglob("PG_VERSION")))
+    meanwhile(monkeypatch, lambda environment: seen.extend(elsewhere.rglob("PG_VERSION")))
     settings = {"synchronous_commit": "remote_apply"}
     level = {"storage": {"data": str(elsewhere)}, "replication": "synchronous", "settings": settings}
     _, folder = trial(plan(level, load={"duration_s": 2, "waits_hz": 20}))
@@ -112,7 +112,7 @@ def test_a_synchronous_trial_in_a_folder_that_is_named_keeps_its_promise(trial, 
 
 
 @pytest.mark.long
-def test_flushes_are_measured_where_the_wal_lies(trial, scratch):
+def test_flushes_are_measured_on_the_device_of_the_wal(trial, scratch):
     (scratch / "elsewhere").mkdir(mode=0o755)
     settings = {"wal_sync_method": "open_datasync", "fsync": "on"}
     level = {"storage": {"wal": str(scratch / "elsewhere")}, "settings": settings}
@@ -125,15 +125,17 @@ def test_flushes_are_measured_where_the_wal_lies(trial, scratch):
 
 @root_only
 @pytest.mark.parametrize(("data_mib", "capped"), [(255, [True]), (257, [False, True])])
-def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_disks_caps(
+def test_memory_smaller_than_the_data_is_filled_before_the_warm_up_without_caps(
     data_mib, capped, trial, monkeypatch
 ):
     caps, groups, warm = list[bool](), set[str](), Bench._warm
 
-    def recorded(bench, stand, load, *, seed):
+    def recorded(bench, environment, load, *, seed):
         caps.append(writes_capped_at_50())
-        groups.update(re.findall(r"benchlib-[^/\n]+", Path(f"/proc/{stand.server.pid}/cgroup").read_text()))
-        warm(bench, stand, load, seed=seed)
+        groups.update(
+            re.findall(r"benchlib-[^/\n]+", Path(f"/proc/{environment.server.pid}/cgroup").read_text())
+        )
+        warm(bench, environment, load, seed=seed)
 
     monkeypatch.setattr(Bench, "_warm", recorded)
     monkeypatch.setattr(Workload, "data_mib", lambda self, scale: data_mib)
@@ -152,12 +154,12 @@ def test_a_memory_that_the_data_exceed_is_filled_before_the_warm_up_without_the_
         ({"storage": {"data": "/no/such/folder"}}, "/no/such/folder"),
         ({"host": {"vm.no_such_thing": 1}}, "vm.no_such_thing"),
         ({"target": "no-such-service"}, "no-such-service"),
-        ({"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}}, r"max_wal_senders = 2: .* take 3"),
+        ({"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}}, r"max_wal_senders = 2: .* need 3"),
         ({"settings": {"work_mem": "8 pigs", "jit": "perhaps"}}, 'refuses .* "work_mem": "8 pigs"; parameter "jit"'),
         ({"postgres": "16", "settings": {"io_method": "worker"}}, 'unrecognized .* "io_method"'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_had_is_said_before_anything_starts(level, words):
+def test_a_level_that_cannot_run_is_refused_before_anything_starts(level, words):
     with pytest.raises(PreflightError, match=rf"\Alevel “other”: .*{words}.*\Z"):
         preflight(plan(level))
 
@@ -171,16 +173,14 @@ EXT4, XFS, TMPFS = (
     ("levels", "arrangement", "refusal"),
     [
         ({"a": {"data": EXT4}}, "standing", None),
-        ({"a": {"data": EXT4, "wal": XFS}}, "standing", r"needs about 6,\d+ MiB under .*, 6,000 are free"),
+        ({"a": {"data": EXT4, "wal": XFS}}, "standing", r"needs about 6,\d+ MiB under .*, 6,000 MiB are free"),
         ({"a": {"wal": TMPFS}}, "fresh", None),
-        ({"a": {"wal": TMPFS, "data": TMPFS}}, "fresh", r"\(tmpfs\) take 4,096 MiB together, 3,000 are available"),
+        ({"a": {"wal": TMPFS, "data": TMPFS}}, "fresh", r"need 4,096 MiB, 3,000 MiB are available"),
         ({"a": {"wal": TMPFS}, "b": {"wal": TMPFS}}, "fresh", None),  # one after the other
-        ({"a": {"wal": TMPFS}, "b": {"wal": TMPFS}}, "standing", "take 4,096 MiB together"),
+        ({"a": {"wal": TMPFS}, "b": {"wal": TMPFS}}, "standing", "need 4,096 MiB"),
     ],
 )  # fmt: skip
-def test_places_that_stand_at_once_count_together_against_the_disk_and_the_memory(
-    monkeypatch, levels, arrangement, refusal
-):
+def test_mounts_that_exist_at_once_are_added_up(monkeypatch, levels, arrangement, refusal):
     monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: 6000)
     monkeypatch.setattr("benchlib.host.facts.available_memory_mib", lambda: 3000)
     monkeypatch.setattr("benchlib.levers.storage.volumes.check", lambda place, scratch: None)

@@ -1,4 +1,4 @@
-"""What held a level back, by what was used up or by what its sessions did."""
+"""Bottlenecks by saturated resources and by the activity of sessions."""
 
 from math import isnan, nan
 
@@ -28,21 +28,23 @@ from benchlib.study.instruments import NO_STATEMENT, WORKS, activity, bottleneck
         (0.97, 0.1, nan, {"disk": 1}, True, "processors"),
     ],
 )
-def test_what_is_used_up_comes_before_what_sessions_do(processors, tool, cap, sessions, rate_held, name):
+def test_a_saturated_resource_comes_before_the_activity_of_sessions(
+    processors, tool, cap, sessions, rate_held, name
+):
     assert bottleneck(processors, tool, cap, sessions, rate_held=rate_held) == name
 
 
 @pytest.mark.parametrize(
     ("reads", "mib_s", "nearest"), [(300, 1, (0.5, "requests")), (30, 15, (0.75, "bytes"))]
 )
-def test_the_cap_that_is_nearest_says_what_it_is_on(reads, mib_s, nearest):
+def test_the_nearest_cap_has_its_kind(reads, mib_s, nearest):
     level = Level(storage={"read_iops": 600, "read_bytes": 20 << 20})
     seconds = pd.DataFrame({"r_iops": [reads] * 3, "r_mib_s": [mib_s] * 3})
     assert nearest_cap(level, seconds) == nearest
     assert isnan(nearest_cap(Level(), seconds)[0])
 
 
-def test_wait_events_are_told_by_what_a_session_does():
+def test_wait_events_are_grouped_by_activity():
     wanted = {
         "CPU": WORKS, "Client: ClientRead": NO_STATEMENT, "LWLock: WALWrite": "disk", "IO: WalSync": "disk",
         "Lock: tuple": "locks", "IPC: SyncRep": "replica", "Timeout: SpinDelay": "locks",

@@ -1,10 +1,11 @@
-"""A fleet of Dask workers: reached, asked, given blocks; workers that end, and processes of their own at each host."""
+"""Fleets of real Dask workers: connections, calls, blocks, lost workers."""
 
 import os
 import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ from clusters import eventually
 from fakes import FakeBench
 from hosts import anywhere, ids
 
-from benchlib.errors import InputError, PreflightError
+from benchlib.errors import InputError, PreflightError, StudyError
 from benchlib.host.facts import identity
 from benchlib.host.lock import LOCK_VARIABLE
 from benchlib.load.workloads import load_workload
@@ -37,27 +38,27 @@ WORDS = ("ca-file", "cert", "key")
 CLOSED = ("--no-dashboard", "--dashboard-address=127.0.0.1:0")
 
 
-def test_the_certificates_lie_beside_the_file(tmp_path):
+def test_the_certificates_are_relative_to_the_file(tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text("scheduler: tls://10.0.0.1:8786\ntls: certificates\nhosts: {db1: {}}\n")
     assert read_fleet(path).tls == str(tmp_path / "certificates")
 
 
 @pytest.mark.parametrize("text", ["scheduler: [", "scheduler: tcp://x:1", "\x00"])
-def test_a_file_that_is_no_fleet_is_named(tmp_path, text):
+def test_an_invalid_fleet_file_is_named(tmp_path, text):
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=r"^fleet\.yaml: "):
         read_fleet(path)
 
 
-def test_without_dask_a_fleet_says_what_to_install(monkeypatch):
+def test_without_dask_the_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(PreflightError, match=r"pip install -e '\.\[fleet\]'"), anywhere().connected():
         pass
 
 
-def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch):
+def test_a_clock_offset_comes_from_the_fastest_round_trip(monkeypatch):
     now, ahead = 1_700_000_000.0, 2.5
     answers = iter([(0.4, 0.0), (0.001, 0.003), *[(0.2, 0.2)] * 18])  # seconds to there, and back
 
@@ -75,7 +76,7 @@ def test_another_clocks_offset_is_that_of_the_fastest_answer(monkeypatch):
     assert next(answers, None) is None
 
 
-def test_over_ssh_a_scheduler_is_started_at_the_first_host_and_a_worker_at_each(monkeypatch):
+def test_ssh_starts_a_scheduler_on_the_first_host_and_a_worker_on_each(monkeypatch):
     started = Mock(side_effect=OSError("no route"))
     monkeypatch.setattr(pytest.importorskip("distributed"), "SpecCluster", started)
     hosts = {name: FleetHost(ssh=f"{name}.lan") for name in "ab"}
@@ -133,7 +134,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize(("moment", "number"), [(0, 0), (2, 0), (9, 1), (16, 2)])
-def test_a_study_runs_on_all_hosts_and_a_worker_that_ends_at_any_moment_loses_nothing(
+def test_a_study_runs_on_all_hosts_and_a_lost_worker_loses_no_saved_trial(
     cluster, folder_of, run, monkeypatch, moment, number
 ):
     monkeypatch.setattr(driver, "_LOOK_S", 0.1 if moment else 2.0)
@@ -143,13 +144,15 @@ def test_a_study_runs_on_all_hosts_and_a_worker_that_ends_at_any_moment_loses_no
         if "“" in line and next(lines) == moment:
             cluster.sync(worker.close, nanny=False, executor_wait=False)
 
-    ran_on = run(
-        folder_of(9), anywhere(cluster.scheduler_address, back_within_s=0.3 if moment else 999), tell
-    )
+    folder, hosts = folder_of(9), anywhere(cluster.scheduler_address, back_within_s=0.3 if moment else 999)
+    if moment:
+        with suppress(StudyError):  # unless its last block was saved
+            run(folder, hosts, tell)
+    ran_on = run(folder, hosts)
     assert moment or ran_on == {block: str((block - 1) // 3) for block in range(1, 10)}
 
 
-def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster):
+def test_a_host_without_worker_is_reported(cluster):
     hosts = anywhere(cluster.scheduler_address, hosts=dict.fromkeys(("0", "1", "db9"), FleetHost()))
     missing = "db9: no worker of it is connected"
     assert hosts.ask(hosts.servers(), identity) == ({"0": identity(), "1": identity()}, [missing])
@@ -157,7 +160,7 @@ def test_hosts_are_asked_and_one_that_is_not_there_says_so(cluster):
         hosts.ask_servers(identity)
 
 
-def test_what_does_not_fit_is_said_of_each_host_in_a_line(cluster, monkeypatch):
+def test_each_misfit_of_a_host_is_one_line(cluster, monkeypatch):
     here = fleet_check.library()
     cases = {"0": (here, 9000, "x"), "1": ("0.0.1", 10, "y"), "2": (here, 9000, "x")}
 
@@ -175,8 +178,7 @@ def test_what_does_not_fit_is_said_of_each_host_in_a_line(cluster, monkeypatch):
     with anywhere(cluster.scheduler_address, hosts=fleet).connected() as hosts:
         rows, misfits = fleet_check.check(hosts)
     assert list(rows) == ["0", "1", "2"]
-    assert re.fullmatch(r"round trip [\d.]+ ms, [\d,]+ MB/s", rows["0"]["to 2"])
-    assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, give or take [\d.]+ ms", rows["1"]["clock"])
+    assert re.fullmatch(r"[+-][\d.]+ ms from the driver's, round trip [\d.]+ ms", rows["1"]["clock"])
     assert misfits == [
         "3: no worker of it is connected",
         f"1: runs benchlib 0.0.1, the driver {here}",
@@ -197,7 +199,7 @@ def certificates(tmp_path_factory):
     return folder
 
 
-def test_certificates_are_closed_to_others_and_never_overwritten(certificates):
+def test_certificates_are_private_and_never_overwritten(certificates):
     assert {path.stat().st_mode & 0o777 for path in certificates.iterdir()} == {0o600}
     assert certificates.stat().st_mode & 0o777 == 0o700
     with pytest.raises(InputError, match="cannot make"):
@@ -251,8 +253,8 @@ def fleet_of_roles(start, certificates, scratch):
 
 @pytest.mark.fleet
 class TestEncrypted:
-    def test_a_worker_that_is_killed_and_started_again_goes_on(self, fleet_of_roles, start, folder_of, run):
-        hosts, moments = fleet_of_roles(18786, db1="server", db2="server"), ["trial 4/"]
+    def test_a_killed_and_restarted_worker_continues(self, fleet_of_roles, start, folder_of, run):
+        hosts, moments = fleet_of_roles(18786, db1="server", db2="server"), ["trial 3/"]
 
         def tell(line):
             if moments and moments[0] in line:
@@ -275,7 +277,7 @@ class TestEncrypted:
         assert [g.host for m in folder.kept().values() for g in m.generators] == ["gen1", "gen2"] * 3
 
     @pytest.mark.pg
-    def test_a_synchronous_replica_on_another_host_keeps_its_promise_and_no_password_is_kept(
+    def test_a_synchronous_replica_on_another_host_has_the_committed_rows_and_no_password_is_saved(
         self, fleet_of_roles, folder_of, plan_of, run, scratch, tmp_path
     ):
         replication = {"on": ["db2"], "quorum": "FIRST 1", "delay_ms": 2}
@@ -296,7 +298,7 @@ class TestEncrypted:
             content = path.read_bytes() if path.is_file() else b""
             assert not re.search(rb"PGPASSWORD|SCRAM-SHA-256\$", content), path
 
-    def test_a_cluster_does_not_let_in_whoever_has_no_certificate(self, start, tmp_path):
+    def test_a_client_without_certificate_is_refused(self, start, tmp_path):
         make_certificates(tmp_path / "others")
         others = Hosts(Fleet(scheduler=start(18787), tls=str(tmp_path / "others")))
         with pytest.raises(PreflightError, match="cannot be reached"), others.connected():

@@ -1,4 +1,4 @@
-"""What the instruments recorded, from raw files whose figures can be told by heart."""
+"""Samples of trials, from raw files whose figures are known."""
 
 import json
 from typing import Any
@@ -61,7 +61,7 @@ def test_host_and_devices_have_a_row_a_second_for_each_trial(folder):
     assert seconds["r_await_ms"].isna().all()  # nothing is read after the start
 
 
-def test_several_devices_are_seen_as_one(folder, change):
+def test_several_devices_are_added_up(folder, change):
     def add_a_device(raw):
         for reading in raw["readings"]:
             fields = list(reading["devices"]["sda"])
@@ -85,7 +85,7 @@ def test_waits_are_mean_sessions_by_event_the_most_frequent_first(folder):
     assert (waits["IO: WALSync"] + waits["LWLock: WALWrite"]).round(9).eq(4).all()
 
 
-def test_a_wait_has_one_name_whatever_the_version_calls_it(folder, change):
+def test_a_wait_event_has_one_name_in_all_versions(folder, change):
     old_names = [["LWLock", "WALWriteLock", 3], ["IO", "WalSync", 1], ["LWLock", "lock_manager", 2]]
     change(lambda raw: [sample.update(sessions=old_names) for sample in raw["waits"]])
     waits = read(folder).recorded.waits
@@ -93,7 +93,7 @@ def test_a_wait_has_one_name_whatever_the_version_calls_it(folder, change):
     assert of_tuned(waits)["LWLock: WALWrite"].eq(3).all()
 
 
-def test_a_wait_that_a_trial_did_not_have_is_none(folder, change):
+def test_a_wait_event_that_a_trial_did_not_have_is_0(folder, change):
     lock: list[Any] = [["Lock", "tuple", 2]]
     at = {0.5: lock, 0.8: [], 2.5: [], 3.05: lock}  # at the last the load is as good as over
     change(lambda raw: raw.update(waits=[{"at_s": at_s, "sessions": of} for at_s, of in at.items()]))
@@ -103,14 +103,14 @@ def test_a_wait_that_a_trial_did_not_have_is_none(folder, change):
     assert waits.drop(mine.index)["Lock: tuple"].eq(0).all()
 
 
-def test_checkpoints_inside_the_load_by_its_clock(folder, path_of):
+def test_checkpoints_are_those_within_the_load(folder, path_of):
     found = read(folder).recorded.checkpoints
     assert found[["start_s", "end_s", "kind"]].to_numpy().tolist() == [[1.0, 2.5, "wal"]] * 6
     path_of("server.log").unlink()
     assert len(read(folder).recorded.checkpoints) == 5
 
 
-def test_costs_are_of_one_transaction(folder, path_of):
+def test_costs_are_per_transaction(folder, path_of):
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
     path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))

@@ -1,4 +1,4 @@
-"""What a study keeps of where it ran: every server with its build, and never a path."""
+"""Provenance: every server with its build, and no path."""
 
 from pathlib import Path
 from types import SimpleNamespace

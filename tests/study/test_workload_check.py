@@ -1,4 +1,4 @@
-"""Workloads tried: each script once, with its plans, and what must hold."""
+"""The check of a workload: each script once, its plans and its invariant."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ per_transaction = [0, 1, 0, 1]
 """
 
 
-def test_each_script_is_tried_with_the_plans_of_what_the_server_got(tmp_path: Path, monkeypatch) -> None:
+def test_each_script_runs_once_and_shows_its_plans(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.toml").write_text(OWN)
     result = CliRunner().invoke(cli, ["workload", "check", "own.toml"])
@@ -39,5 +39,5 @@ def test_each_script_is_tried_with_the_plans_of_what_the_server_got(tmp_path: Pa
     assert re.search(r"WHERE i = .*11, 12, 1…\]\)(.|\n)*Index", reads), "a long list is cut"
     assert inserts.startswith("2, weight 3: runs")
     assert "missing" in fails
-    assert "holds 2 new rows (wanted 1)" in lies
+    assert "holds 2 new rows (expected 1)" in lies
     assert "what must hold afterwards was tried" in result.output

@@ -19,7 +19,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import groupby
 from pathlib import Path
 from random import Random
 
@@ -40,9 +39,9 @@ from benchlib.server.cluster import Cluster, failure_reason
 from benchlib.server.copying import share_blocks
 from benchlib.server.templates import Templates, workshop
 from benchlib.study.crashed import KINDS, POWER_CUT, Crash, Kind, Round, keep_crash, kept_crashes, left_out
-from benchlib.study.crashes.commits import WORKLOAD, Row, crash_load, examine
+from benchlib.study.crashes.commits import WORKLOAD, crash_load, examine
+from benchlib.study.environment import Environment, build
 from benchlib.study.loop import Tell
-from benchlib.study.stand import Stand, build
 from benchlib.study.store import StudyFolder
 
 _DEATH_S = 10.0
@@ -121,21 +120,24 @@ def check(kind: Kind) -> None:
 
 
 def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Generator[Crash, None, None]:
-    """Yield the result of each round; consecutive rounds of one level and kind share a cluster."""
+    """Yield the result of each round, each on a new cluster."""
     run = templates.run
     ground: Path | None = None
     with run.journal.scope() as scope:
-        for (name, kind), group in groupby(rounds, lambda each: (each.level, each.kind)):
-            if kind == POWER_CUT and ground is None:
-                templates.tell("creating a disk that can be cloned")
+        for number, this in enumerate(rounds, 1):
+            templates.tell(f"“{this.level}”, {this.kind}")
+            if this.kind == POWER_CUT and ground is None:
                 ground = volumes.provide(_GROUND, "ground", run.folder, Shell(), scope)
-            level = _as_crashed(plan.level(name), ground if kind == POWER_CUT else None)
-            todo = list(group)
+            level = _as_crashed(plan.level(this.level), ground if this.kind == POWER_CUT else None)
             try:
-                while todo:
-                    yield from _on_one_stand(level, todo, plan.seed, templates)
+                built = build(level, WORKLOAD, run.folder / f"x{number:02d}", templates)
+                with contextlib.closing(built) as environment, environment.apply_settings():
+                    crash = _round(environment, this, Random(f"{plan.seed} {this.model_dump_json()}"))
             except BenchlibError as reason:
-                raise StudyError(f"level “{name}” cannot be crashed ({kind}): {reason}") from reason
+                raise StudyError(
+                    f"level “{this.level}” cannot be crashed ({this.kind}): {reason}"
+                ) from reason
+            yield crash
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
@@ -154,64 +156,45 @@ def _as_crashed(level: Level, ground: Path | None) -> Level:
     return level.without_load().model_copy(update=changes)
 
 
-def _on_one_stand(level: Level, todo: list[Round], seed: int, templates: Templates) -> Iterator[Crash]:
-    """Yield crashes of one cluster until ``todo`` is empty or the cluster is damaged."""
-    # short: a socket's path is limited
-    folder = templates.run.folder / f"x{len(todo):02d}"
-    with contextlib.closing(build(level, WORKLOAD, folder, templates)) as stand, stand.apply_settings():
-        while todo:
-            this = todo.pop(0)
-            templates.tell(f"“{this.level}”, {this.kind}")
-            crash = _round(stand, this, Random(f"{seed} {this.model_dump_json()}"))
-            yield crash
-            if crash.damage and this.kind != POWER_CUT:
-                return  # its state is unknown
-
-
-def _round(stand: Stand, this: Round, random: Random) -> Crash:
-    power_cut, version, site = this.kind == POWER_CUT, stand.server.version(), stand.site
+def _round(environment: Environment, this: Round, random: Random) -> Crash:
+    power_cut, site = this.kind == POWER_CUT, environment.site
     assert site is not None  # left_out() excludes external servers
-    stand.checkpoint()
+    version = environment.server.version()
+    environment.checkpoint()
     os.sync()
     after_s = random.uniform(*(_CUT_S if power_cut else _KILL_S))
-    with crash_load(site.cluster, this.number, random, checkpoints=power_cut) as (times_by_client, end_load):
+    with crash_load(site.cluster, random, checkpoints=power_cut) as (times_by_client, end_load):
         started = time.monotonic()
         time.sleep(after_s)
-        if power_cut:
-            end_load()
-        moment = _copy_disk(site) if power_cut else _kill(site, end_load)
+        moment = _copy_disk(site, end_load) if power_cut else _kill(site, end_load)
     site.cluster.stop()
-    with _on_copy(site, stand.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
-        rows, recovery_s, damage = _restarted(cluster, this.number)
-    by_client = enumerate(times_by_client)
-    acknowledged = {(client, nth): at for client, times in by_client for nth, at in enumerate(times)}
+    rows, recovery_s = None, None
+    with _on_copy(site, environment.run) if power_cut else contextlib.nullcontext(site.cluster) as cluster:
+        log, restarted = cluster.log_size(), time.monotonic()
+        try:
+            cluster.start(_RECOVERY_LIMIT_S)
+            recovery_s = round(time.monotonic() - restarted, 3)
+            rows, damage = examine(cluster)
+        except ServerError:
+            damage = (failure_reason(cluster.log_text(log)),)
+    acknowledged = {
+        (client, nth): at for client, times in enumerate(times_by_client) for nth, at in enumerate(times)
+    }
     # commits during the copy need not be in it
     promised = {row: at for row, at in acknowledged.items() if not power_cut or at <= moment}
     lost = None if rows is None else promised.keys() - rows
-    oldest_s = max(0.0, moment - min(promised[row] for row in lost)) if lost else None
+    oldest_ms = 1000 * (moment - min(promised[row] for row in lost)) if lost else None
     return Crash(
         **this.model_dump(),
         after_s=round(moment - started, 3),
         server_version=version,
         acknowledged=len(promised),
         lost=None if lost is None else len(lost),
-        oldest_lost_ms=None if oldest_s is None else round(1000 * oldest_s, 1),
+        oldest_lost_ms=None if oldest_ms is None else round(max(0.0, oldest_ms), 1),
         unacknowledged=None if rows is None else len(rows - acknowledged.keys()),
         recovery_s=recovery_s,
         damage=damage,
     )
-
-
-def _restarted(cluster: Cluster, number: int) -> tuple[set[Row] | None, float | None, tuple[str, ...]]:
-    """Restart a server; return the round's rows, the recovery time, and the damage."""
-    log, started = cluster.log_size(), time.monotonic()
-    try:
-        cluster.start(_RECOVERY_LIMIT_S)
-    except ServerError:
-        return None, None, (failure_reason(cluster.log_text(log)),)
-    recovery_s = round(time.monotonic() - started, 3)
-    rows, damage = examine(cluster, number)
-    return rows, recovery_s, damage
 
 
 # --- the two kinds ----------------------------------------------------------------------------
@@ -238,14 +221,15 @@ def _kill(site: Site, end_load: Callable[[], None]) -> float:
     raise ServerError("a process of the killed server does not die")
 
 
-def _copy_disk(site: Site) -> float:
-    """Clone the disk's backing file; return the time.
+def _copy_disk(site: Site, end_load: Callable[[], None]) -> float:
+    """End the load and clone the disk's backing file; return the time.
 
     Raises:
         OSError: the file system has no reflink.
 
     """
     _, image = _disk(site)
+    end_load()
     moment = time.monotonic()
     share_blocks(image, image.with_name("copy"))
     return moment
@@ -253,7 +237,7 @@ def _copy_disk(site: Site) -> float:
 
 @contextlib.contextmanager
 def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
-    """Provide a cluster on the copied disk, remove it on exit, and start the original again.
+    """Provide a cluster on the copied disk, and remove it on exit.
 
     Raises:
         TrialError: the copy cannot be mounted.
@@ -278,7 +262,6 @@ def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
     finally:
         cluster.shell.remove(cluster.folder)
         files.remove(copy)
-    original.start()
 
 
 def _disk(site: Site) -> tuple[volumes.Place, Path]:

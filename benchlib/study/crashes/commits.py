@@ -26,7 +26,7 @@ WORKLOAD = Workload(
     pgbench_tables=False,
     scripts=(Script(sql="SELECT 1;"),),  # unused: pgbench does not report each acknowledgement
     load_sql=f"""
-CREATE TABLE acknowledged (round integer, client integer, number integer, PRIMARY KEY (round, client, number));
+CREATE TABLE acknowledged (client integer, number integer, PRIMARY KEY (client, number));
 CREATE TABLE pages (id integer PRIMARY KEY, value integer NOT NULL, filler text NOT NULL) WITH (fillfactor = 50);
 INSERT INTO pages SELECT id, 0, repeat('x', 400) FROM generate_series(1, {PAGE_ROWS}) id;
 """,
@@ -34,7 +34,7 @@ INSERT INTO pages SELECT id, 0, repeat('x', 400) FROM generate_series(1, {PAGE_R
 )  # fmt: skip
 
 # one transaction, one round trip: a row and +1 on a value, both or neither after a crash
-_COMMIT = "WITH counted AS (UPDATE pages SET value = value + 1 WHERE id = %s) INSERT INTO acknowledged VALUES (%s, %s, %s)"
+_COMMIT = "WITH counted AS (UPDATE pages SET value = value + 1 WHERE id = %s) INSERT INTO acknowledged VALUES (%s, %s)"
 # rows without writers, in every tenth page
 _DIRTY = "UPDATE pages SET filler = filler WHERE id %% 2 = 1 AND (id / 8) %% 10 = %s"
 _FIRST_COMMITS_S = 30.0
@@ -42,7 +42,7 @@ _FIRST_COMMITS_S = 30.0
 
 @contextlib.contextmanager
 def crash_load(
-    cluster: Cluster, number: int, random: Random, *, checkpoints: bool
+    cluster: Cluster, random: Random, *, checkpoints: bool
 ) -> Iterator[tuple[list[list[float]], Callable[[], None]]]:
     """Run the load of a round; ``checkpoints`` repeats CHECKPOINT.
 
@@ -59,7 +59,7 @@ def crash_load(
         with cluster.connect() as connection:
             while not over.is_set():
                 row = 2 * random.randint(1, PAGE_ROWS // 2)
-                connection.execute(_COMMIT, (row, number, client, len(acknowledged[client])), prepare=True)
+                connection.execute(_COMMIT, (row, client, len(acknowledged[client])), prepare=True)
                 acknowledged[client].append(time.monotonic())
 
     def dirty(random: Random) -> None:
@@ -94,12 +94,21 @@ def crash_load(
 
 _SEQUENTIAL = """
 SET max_parallel_workers_per_gather = 0;
+SET enable_seqscan = on;
 SET enable_bitmapscan = off;
 SET enable_indexonlyscan = off;
 SET enable_indexscan = off
 """
 _BY_INDEX = "SET enable_seqscan = off; SET enable_indexscan = on"
 _TABLES = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 't', 'm') ORDER BY 1"
+_ROWS, _PAGES = "SELECT count(*) FROM acknowledged", "SELECT count(*) FROM pages"
+_COUNTS = (
+    ("rows of acknowledged, by sequential scan and by index", _ROWS, f"{_ROWS} WHERE client >= 0"),
+    ("rows of pages, by sequential scan and by index", _PAGES, f"{_PAGES} WHERE id > 0"),
+    ("rows of pages, now and when loaded", _PAGES, f"SELECT {PAGE_ROWS}"),
+    ("commits, by their rows and by the values that they raised", _ROWS, "SELECT sum(value) FROM pages"),
+)
+"""Counts that must be equal; the second one uses an index."""
 _MOST = 5
 """Maximum number of reported messages; the others follow from them."""
 
@@ -107,48 +116,38 @@ Row = tuple[int, int]
 """Writer and row number."""
 
 
-def examine(cluster: Cluster, number: int) -> tuple[set[Row] | None, tuple[str, ...]]:
-    """Return a round's rows (None if unreadable) and the server's messages of damage.
+def examine(cluster: Cluster) -> tuple[set[Row] | None, tuple[str, ...]]:
+    """Return the acknowledged rows (None if unreadable) and the server's messages of damage.
 
     Scans every table, which checks headers and checksums, and compares counts by scan and index.
     """
+    damage = list[str]()
     rows: set[Row] | None = None
-    damage: list[str] = []
-    try:
-        with cluster.connect() as connection:
-            rows = _read(connection, number, damage)
-    except psycopg.Error as reason:
-        damage.append(reason_of(reason))
-    return rows, tuple(dict.fromkeys(damage))[:_MOST]
 
-
-def _read(connection: psycopg.Connection[Any], number: int, damage: list[str]) -> set[Row] | None:
-    def ask(what: str, sql: str) -> list[Any]:
+    def read(sql: str) -> list[Any] | None:
         try:
             return connection.execute(sql).fetchall()
         except psycopg.Error as reason:
             if connection.broken:
                 raise  # the server is gone
-            damage.append(f"{what}: {reason_of(reason)}")
-            return []
+            table = sql.rpartition(" FROM ")[2].partition(" ")[0]
+            damage.append(f"{table}: {reason_of(reason)}")
+            return None
 
-    connection.execute(_SEQUENTIAL)
-    for (table,) in ask("the catalogue", _TABLES):
-        ask(table, f"SELECT count(*) FROM {table}")
-    rows = ask("acknowledged", f"SELECT client, number FROM acknowledged WHERE round = {number}")
-    held = ask("acknowledged", "SELECT count(*) FROM acknowledged")
-    pages = ask("pages", "SELECT count(*) FROM pages")
-    raised = ask("pages", "SELECT coalesce(sum(value), 0) FROM pages")
-    connection.execute(_BY_INDEX)
-    held_by_index = ask("acknowledged, by its index", "SELECT count(*) FROM acknowledged WHERE round >= 0")
-    pages_by_index = ask("pages, by its index", "SELECT count(*) FROM pages WHERE id > 0")
-    for what, first, second in (
-        ("rows of acknowledged, by sequential scan and by index", held, held_by_index),
-        ("rows of pages, by sequential scan and by index", pages, pages_by_index),
-        ("rows of pages, now and when loaded", pages, [(PAGE_ROWS,)]),
-        ("commits, by their rows and by the values that they raised", held, raised),
-    ):
-        if first and second and first != second:
-            damage.append(f"{what}: {first[0][0]:,} and {second[0][0]:,}")
-    unread = any(sign.startswith("acknowledged: ") for sign in damage)
-    return None if unread else {(client, number_of_row) for client, number_of_row in rows}
+    try:
+        with cluster.connect() as connection:
+            connection.execute(_SEQUENTIAL)
+            for (table,) in read(_TABLES) or ():
+                read(f"SELECT count(*) FROM {table}")
+            if (answer := read("SELECT client, number FROM acknowledged")) is not None:
+                rows = set(answer)
+            for what, by_scan, by_index in _COUNTS:
+                connection.execute(_SEQUENTIAL)
+                first = read(by_scan)
+                connection.execute(_BY_INDEX)
+                second = read(by_index)
+                if first and second and first != second:
+                    damage.append(f"{what}: {first[0][0]:,} and {second[0][0]:,}")
+    except psycopg.Error as reason:
+        damage.append(reason_of(reason))
+    return rows, tuple(dict.fromkeys(damage))[:_MOST]

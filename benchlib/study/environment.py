@@ -1,9 +1,8 @@
-"""The environment of one level's trials: a cluster with its replicas, or an external server."""
+"""The test environment of one level: a cluster with its replicas, or an external server."""
 
 import contextlib
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -32,7 +31,7 @@ from benchlib.server.remote import Remote
 from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
 from benchlib.server.templates import Templates, load
 from benchlib.study.records import ReplicaReadings
-from benchlib.study.remote_replicas import ReplicaElsewhere
+from benchlib.study.remote_replicas import RemoteReplica
 
 Reach = Callable[[Site], None]
 Check = Callable[[], None]
@@ -40,8 +39,8 @@ Check = Callable[[], None]
 
 
 @dataclass
-class Stand:
-    """A running, loaded server and all that was made for it.
+class Environment:
+    """A running, loaded server with its replicas, mounts, control groups and processes.
 
     - ``client``: runs the load tool
     - ``scope``: the scope of the ``run``'s journal; undoing it removes everything
@@ -78,22 +77,17 @@ class Stand:
 
     def sampler(self, waits_hz: float) -> Sampler:
         """Return a sampler of the server's host, processes and sessions."""
-        servers = [self.site.cluster, *self.site.replicas.members] if self.site else []
-
-        def postmaster_pids() -> list[int]:
-            return [pid for server in servers if (pid := server.pid)]
-
-        devices = counted_once(self.site.devices) if self.site else ()
-        poolers = [process.pid for process in self.site.processes] if self.site else []
-        sessions = partial(waits, self.server)
-        files = None if self.site else partial(kernel_files, self.server)
+        sessions, site = partial(waits, self.server), self.site
+        if not site:
+            files = partial(kernel_files, self.server)
+            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files)
+        servers = [site.cluster, *site.replicas.members]
         return Sampler(
-            servers=postmaster_pids,
-            poolers=poolers,
-            devices=devices,
+            servers=lambda: [pid for server in servers if (pid := server.pid)],
+            poolers=[process.pid for process in site.processes],
+            devices=counted_once(site.devices),
             waits=sessions,
             waits_hz=waits_hz,
-            files=files,
         )
 
     def settle(self) -> None:
@@ -133,6 +127,14 @@ class Stand:
         if self.replicas:
             self.replicas.settle()
 
+    def before_load(self, in_force: dict[str, str]) -> None:
+        """Prepare the cluster right before the load, such as its cache; add the state to ``in_force``."""
+        if self.site and self.site.before_load:
+            with self.uncapped():  # else its stop exceeds the time limit
+                self.checkpoint()
+                for prepare in self.site.before_load:
+                    in_force |= prepare()
+
     @contextlib.contextmanager
     def logged(self, path: Path, limit: int) -> Iterator[None]:
         """Save the cluster's log of this time: the last ``limit`` characters and all checkpoint messages."""
@@ -149,16 +151,17 @@ class Stand:
         if not self.replicas:
             yield lambda: None
             return
-        elsewhere = [one for one in self.replicas.members if isinstance(one, ReplicaElsewhere)]
-        began_s = time.time()
+        remote = [one for one in self.replicas.members if isinstance(one, RemoteReplica)]
+        before = [one.reading() for one in remote]
         with Watch(self.replicas) as watch:
             try:
                 yield watch
             finally:
                 warnings += watch.warnings
                 if keep:
-                    sampled = {one.name: one.sampled(began_s) for one in elsewhere}
-                    ReplicaReadings(lag=watch.lag, elsewhere=sampled).write(keep)
+                    pairs = zip(remote, before, strict=True)
+                    samples = {one.name: one.sampled(first) for one, first in pairs}
+                    ReplicaReadings(lag=watch.lag, elsewhere=samples).write(keep)
 
     @contextlib.contextmanager
     def background_load(self, commands: list[list[str]], output: Path) -> Iterator[Check]:
@@ -171,7 +174,7 @@ class Stand:
         """
         # distinguishes their sessions from the load's
         client = replace(self.client, environment={**self.client.environment, "PGAPPNAME": BESIDE})
-        what, processes = "pgbench beside the load", list[Process]()
+        what, processes = "background pgbench", list[Process]()
 
         def check() -> None:
             for process in processes:
@@ -253,7 +256,7 @@ class Stand:
 
 def build(
     level: Level, workload: Workload, folder: Path, templates: Templates, reach: Reach | None = None
-) -> Stand:
+) -> Environment:
     """Return a level's loaded server: a cluster in ``folder``, or a schema on its external server.
 
     ``reach`` opens a cluster to other hosts before it starts.
@@ -272,31 +275,31 @@ def build(
         except BaseException:
             scope.undo()
             raise
-        return Stand(level, workload, run, client, scope, remote)
+        return Environment(level, workload, run, client, scope, remote)
     template, shell = templates.loaded(level, workload), templates.shell
     cluster = Cluster(shell, template.installation, folder)
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, scope, program, cluster)
-    stand = Stand(level, workload, run, shell, scope, cluster, site)
+    environment = Environment(level, workload, run, shell, scope, cluster, site)
     try:
         for lever in LEVERS:
             lever.before_files(site)
-        stand.server = site.cluster = template.clone(folder, **site.places)
+        environment.server = site.cluster = template.clone(folder, **site.places)
         os.sync()  # checkpoints do not write the copied files
         for lever in LEVERS:
             lever.before_start(site)
         site.cluster.configure(server_settings(level))
         if reach:
             reach(site)
-        with stand.apply_settings():  # such as huge pages, which the start decides
+        with environment.apply_settings():  # such as huge pages, which the start decides
             site.cluster.start()
             site.cluster.admit()
             for lever in LEVERS:
                 lever.after_start(site)
     except BaseException:
-        stand.close()
+        environment.close()
         raise
-    return stand
+    return environment
 
 
 def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script, Path | None]]:
