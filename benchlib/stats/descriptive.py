@@ -14,11 +14,6 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
-def enough(speeds: Sequence[float], margin: float) -> int:
-    """Return the first index after which no speed is higher by more than ``margin``, a fraction."""
-    return next(place for place, speed in enumerate(speeds) if max(speeds[place:]) <= speed * (1 + margin))
-
-
 def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bool) -> tuple[float, float]:
     """Return a level's drift from first to last run, and the largest undetected drift, in percent.
 

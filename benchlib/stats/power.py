@@ -38,8 +38,8 @@ class Plan:
 
     def cut(self, blocks: int) -> float:
         """Return the family's critical |t|."""
-        shared = self.loading > 0 and prior_df(blocks - self.hosts + 1, self.count) > 0
-        return family_cut(self.alpha, (self.loading,) * self.count, self.df(blocks), shared=shared)
+        shared = prior_df(blocks - self.hosts + 1, self.count) > 0
+        return family_cut(self.alpha, (self.loading * shared,) * self.count, self.df(blocks))
 
 
 @lru_cache(maxsize=8192)

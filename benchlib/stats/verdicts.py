@@ -94,7 +94,8 @@ def analyze(
     rows = pd.concat([control_rows, other_rows]).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
-    table = _levels(data.values)
+    n, mean, sd = data.values.count(), data.values.mean(), data.values.std()
+    table = pd.DataFrame({"n": n, "mean": mean, "sd": sd, "cv": 100 * sd / mean})
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     changes = _changes(data.logs, pairs, weights)
     few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # blocks that have both sides
@@ -263,8 +264,18 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
     return arms
 
 
+def references(levels: Sequence[str], arms: Sequence[str], against: Mapping[str, str]) -> dict[str, str]:
+    """Return the reference of each compared level, controls first.
+
+    ``arms`` are baseline and controls. A level that is only a reference is not compared.
+    """
+    only_references = {*against.values()} - {*against}
+    compared = [name for name in levels if name not in arms and name not in only_references]
+    return dict.fromkeys(arms[1:], arms[0]) | {name: against.get(name, arms[0]) for name in compared}
+
+
 def _contrasts(
-    levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]
+    levels: list[str], arms: tuple[str, ...], against: Mapping[str, str]
 ) -> tuple[dict[str, str], np.ndarray]:
     """Return each compared level's reference, and the contrasts (c, levels)."""
     if unknown := {*against, *against.values()} - set(levels):
@@ -272,14 +283,9 @@ def _contrasts(
     for name, other in against.items():
         if name in arms or name == other:
             raise InputError(f"level {name!r} cannot be compared with {other!r}")
-    only_references = set(against.values()) - set(against)
-    pairs = dict.fromkeys(arms[1:], arms[0]) | {
-        name: against.get(name, arms[0])
-        for name in levels
-        if name not in arms and name not in only_references
-    }
-    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
-    return pairs, arm_weights(len(levels), len(arms), places)
+    pairs = references(levels, arms, against)
+    numbers = {levels.index(name): levels.index(other) for name, other in pairs.items()}
+    return pairs, arm_weights(len(levels), len(arms), numbers)
 
 
 # --- reasons for doubt ----------------------------------------------------------------
@@ -307,15 +313,6 @@ def _control_concerns(controls: pd.DataFrame, blocks: int, alpha: float) -> list
         grave = bool(row["p_adjusted"] <= GRAVE * alpha)
         concerns.append(Concern("control_differs", change, grave=grave, level=str(name)))
     return concerns
-
-
-# --- frames -------------------------------------------------------------------------
-
-
-def _levels(values: pd.DataFrame) -> pd.DataFrame:
-    """Return ``n, mean, sd, cv`` by level, in the metric's unit and in percent."""
-    n, mean, sd = values.count(), values.mean(), values.std()
-    return pd.DataFrame({"n": n, "mean": mean, "sd": sd, "cv": 100 * sd / mean})
 
 
 def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from scipy.stats import nct, t
 import benchlib
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.descriptive import geometric_mean
-from benchlib.stats.dunnett import complete_loadings
+from benchlib.stats.dunnett import complete_loading
 from benchlib.stats.multiple import benjamini_hochberg, holm
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
 
@@ -51,7 +51,7 @@ def test_the_blocks_still_needed_have_an_end_and_are_more_than_there_are(sd, blo
 @pytest.mark.parametrize(("levels", "controls"), [(2, 0), (3, 1), (5, 1)])
 def test_the_blocks_that_are_promised_give_an_answer(levels, controls):
     arms, sd = controls + 1, 0.0251
-    plan = Plan(0.05, levels - arms, complete_loadings(levels - arms, arms)[0])
+    plan = Plan(0.05, levels - arms, complete_loading(arms))
     blocks = blocks_to_answer(plan, sd, 1 + 1 / arms, 0.03, 2)
     logs = np.random.default_rng(levels).normal(0, sd, (20_000, blocks, levels))
     *fit, df, _ = fit_complete(logs, controls)

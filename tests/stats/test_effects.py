@@ -6,7 +6,7 @@ import pytest
 
 import benchlib
 from benchlib.errors import InputError
-from benchlib.stats.effects import compare, judge, screen
+from benchlib.stats.effects import compare, judge
 
 COLUMNS = (
     "level against answer n base mean percent_change ci_low ci_high equal_low equal_high p_value p_adjusted verdict "
@@ -101,25 +101,3 @@ def test_what_cannot_be_used_is_refused(make_trials):
             compare(trials, **bad)
     with pytest.raises(InputError):
         compare(trials[:0], **ONE)
-
-
-def test_a_screening_names_the_changes_that_stand_out_or_else_the_largest():
-    signs = pd.DataFrame(
-        {"fast": [-1, 1, -1, 1], "idle": [-1, -1, 1, 1]}, index=["none", "fast", "idle", "both"]
-    )
-    rng = np.random.default_rng(2)
-    for effect, verdict, sd in ((0.2, "faster", 0.01), (0.0, "inconclusive", 0.02)):
-        rows = [
-            (b, level, 1000 * np.exp(effect * (signs["fast"][level] > 0) + rng.normal(0, sd)))
-            for b in range(6)
-            for level in signs.index
-        ]
-        effects = screen(pd.DataFrame(rows, columns=["block", "level", "tps"]), signs)
-        assert " ".join(effects.columns) == COLUMNS
-        first, second = effects.to_dict("records")
-        assert (first["verdict"], second["verdict"], second["answer"]) == (verdict, "inconclusive", "")
-        assert first["answer"] == first["level"]
-        if effect:
-            assert first["level"] == "fast"
-            assert first["percent_change"] == pytest.approx(100 * np.expm1(0.2), abs=2)
-            assert first["mean"] / first["base"] == pytest.approx(np.exp(0.2), rel=0.02)
