@@ -207,9 +207,7 @@ def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...],
 def _along(cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level]) -> dict[str, str]:
     """Return each level's reference: the first level that differs from it in ``along`` alone."""
     first: dict[tuple[str, ...], str] = {}
-    against = {}
-    for name, cell in cells.items():
-        rest = tuple(end for dimension, end in cell.items() if dimension != along)
-        if name in levels and first.setdefault(rest, name) != name:
-            against[name] = first[rest]
-    return against
+    rests = {
+        name: tuple(end for dimension, end in cells[name].items() if dimension != along) for name in levels
+    }
+    return {name: first[rest] for name, rest in rests.items() if first.setdefault(rest, name) != name}

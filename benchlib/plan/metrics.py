@@ -142,10 +142,9 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
     if ends[0] > factor or ends[1] < factor:  # an end near zero must not look like zero
         while digits < 3 and not round(min(abs(end - factor) for end in ends), digits):
             digits += 1
-    while (
-        not factor and digits < 3 and -100 < value < -50 and round(value, digits) == -100
-    ):  # not quite -100 %
-        digits += 1
+    if not factor and -100 < value < -50:  # not quite -100 %
+        while digits < 3 and round(value, digits) == -100:
+            digits += 1
 
     def number(value: float, sign: str = "") -> str:
         places = digits or int(factor and value < 10)  # 0.7 × must not become 1 ×

@@ -6,6 +6,7 @@ A :class:`Factor` is a question with its levels. A :class:`Plan` adds workload, 
 
 import json
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -76,17 +77,13 @@ class Factor(Model):
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: needs 1 to 80 printable characters")
-        arms, checked = {self.baseline, *self.controls}, set[str]()
-        for name in self.against:
-            if name in arms:
-                raise ValueError(f"against: '{name}' is the baseline or its control")
-            chain, reference = set[str](), name
-            while reference in self.against and reference not in checked:  # follows each link only once
-                if reference in chain:
-                    raise ValueError(f"against: '{name}' is compared with itself through other levels")
-                chain.add(reference)
-                reference = self.against[reference]
-            checked |= chain
+        for name in self.against.keys() & {self.baseline, *self.controls}:
+            raise ValueError(f"against: '{name}' is the baseline or its control")
+        try:
+            TopologicalSorter({name: [other] for name, other in self.against.items()}).prepare()
+        except CycleError as reason:
+            name = reason.args[1][0]
+            raise ValueError(f"against: '{name}' is compared with itself through other levels") from None
         return self
 
     def named(self, name: str) -> str | None:
@@ -154,7 +151,7 @@ class Plan(Model):
         """Return the period (from 1) in which a block's clusters last; external servers have one."""
         if self.arrangement == "fresh":
             return block
-        external = self.base.target or all(level.target for level in self.factor.levels.values())
+        external = all(self.level(name).target for name in self.factor.levels)
         return 1 if external else (block - 1) // self.rebuild_every + 1
 
     def design(self, blocks: int) -> tuple[Trial, ...]:
@@ -181,8 +178,7 @@ class Plan(Model):
         """Return each level's part: levels share one by workload or by comparison."""
         parts = {name: self.level_workload(name).name for name in self.factor.levels}
         for name, other in self.factor.pairs().items():
-            merged, into = parts[name], parts[other]
-            parts = {level: into if part == merged else part for level, part in parts.items()}
+            parts = {level: parts[other] if part == parts[name] else part for level, part in parts.items()}
         return parts
 
     def alike(self, setting: str) -> list[list[str]]:
@@ -295,9 +291,8 @@ class Study(Model):
 
     @model_validator(mode="after")
     def _trials_are_of_the_plan(self) -> Self:
-        ids = {trial.id for trial in self.trials}
         once = {(trial.block, trial.level) for trial in self.trials}
-        if len(ids) < len(self.trials) or len(once) < len(self.trials):
+        if min(len({trial.id for trial in self.trials}), len(once)) < len(self.trials):
             raise ValueError("a trial is there twice: a block has each level and each position once")
         if unknown := {level for _, level in once} - self.plan.factor.levels.keys():
             raise ValueError(f"a trial of the level {min(unknown)!r}, which is not among the levels")
