@@ -151,10 +151,7 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
 def _combinations(
     declared: Declared, only: Only, read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
-    """Return the levels of a grid or of a screening, and their cells; later dimensions win.
-
-    A dimension with one value is not part of the names. A screening names its levels by dimension.
-    """
+    """Return the levels of a grid or of a screening, and their cells; later dimensions win."""
     grid, along = declared.grid, declared.along
     if declared.levels:
         raise InputError("parameters levels and grid: give only one of them")

@@ -1,7 +1,4 @@
-"""A notebook's parameters cell: declared names, types and defaults; checks of values.
-
-A line such as ``blocks: int = 5  # number of blocks`` declares a parameter with its type, default and help.
-"""
+"""A notebook's parameters cell: lines such as ``blocks: int = 5  # number of blocks``."""
 
 import ast
 import contextlib
@@ -172,8 +169,7 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
 def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
     """Return the values in a running notebook, from its executed cells.
 
-    ``cells`` are the sources in order, ``namespace`` the notebook's variables. The parameters cell is the last
-    that declares ``factor``; papermill's injected cell begins with ``# Parameters``.
+    The parameters cell is the last that declares ``factor``; papermill's injected cell begins with ``# Parameters``.
 
     Raises:
         InputError: the parameters cell has not run, or papermill injected an unknown name.

@@ -86,10 +86,8 @@ def make_study(
     """Return the study that a notebook's parameters describe.
 
     - ``values``: checked parameters; a size other than 0 overrides the profile's.
-    - ``workload``: finds a workload by name.
-    - ``levers``: by key; they check and normalise the levels' values.
-    - ``left_out``: levels that cannot run, with reasons. Listed levels compared with them are left out
-      too; a grid's levels get another reference.
+    - ``workload``: finds a workload by name. ``levers``: check and normalise the levels' values, by key.
+    - ``left_out``: levels that cannot run, with reasons; so do those compared with them.
 
     Raises:
         InputError: the parameters do not make a study; the message names the parameter.
@@ -171,11 +169,7 @@ def make_study(
 
 
 def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
-    """Return patches in which settings given as text or as a file are names and values.
-
-    Raises:
-        InputError: a text holds no settings.
-    """
+    """Return patches in which settings given as text or as a file are names and values."""
     if isinstance(value, Mapping):
         return {name: _by_name(inner, levers, *names, name) for name, inner in value.items()}
     if not (isinstance(value, str) and names[-1] == "settings" and "settings" in levers):
@@ -187,11 +181,7 @@ def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
 
 
 def _check_answers(declared: Declared, factor: Factor) -> None:
-    """Check that the answers are some of the notebook's comparisons, run here or not.
-
-    Raises:
-        InputError: they are not, or there are too many.
-    """
+    """Check that the answers are some of the notebook's comparisons, run here or not."""
     levels = {*declared.levels, *factor.levels} - {*factor.controls}
     cells = [*product(*declared.grid.values())]
     for name in declared.answers:

@@ -139,8 +139,7 @@ def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:
     """Fit many complete studies: estimates, standard errors (n, c), df and ``Noise.shared``.
 
-    ``logs`` (n, blocks, levels) start with baseline and controls. The c levels are the others or, without
-    any, the last control. Results equal those of :func:`fit_blocks`.
+    ``logs`` (n, blocks, levels) start with baseline and controls. Results equal those of :func:`fit_blocks`.
     """
     _, blocks, levels = logs.shape
     weights = arm_weights(levels, controls + 1)[min(controls, levels - 2) :]
@@ -175,8 +174,8 @@ def _moderated(squares: np.ndarray, counts: np.ndarray) -> Noise:
 def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:
     """Return the contrasts (c, levels) of a study, whose first ``arms`` levels are baseline and controls.
 
-    ``against`` maps levels to references by index; None is the baseline for all. Controls are compared with the
-    baseline alone, others with the mean of all arms.
+    ``against`` maps levels to references by index. Controls are compared with the baseline alone, others with the
+    mean of all arms.
     """
     pairs = dict.fromkeys(range(1, levels), 0) if against is None else against
     weights = np.zeros((len(pairs), levels))

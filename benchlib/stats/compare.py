@@ -20,12 +20,11 @@ def compare(
 
     - ``estimate``; standard ``error`` and its ``df``; ``p`` (single, two-sided);
     - ``low, high`` (simultaneous interval at 1 - alpha); ``p_adjusted``;
-    - ``p_tost`` (the larger p of the two one-sided tests against ``margin``, Sidak);
-    - ``equal_low, equal_high`` (within the margin exactly if ``p_tost`` <= alpha);
+    - ``p_tost`` (equivalence within ``margin``); ``equal_low, equal_high`` (its interval);
     - ``detectable`` (smallest increase with 80 % power); ``blocks_needed`` in total.
 
-    Adjustment: Dunnett's with ``one_reference`` and shared noise. Otherwise Sidak's inequality (Z. Sidak, 1967),
-    valid for all correlations. ``alpha`` is the error rate of all ``families`` together.
+    Adjustment: Dunnett's with ``one_reference`` and shared noise, else Sidak's inequality (1967), valid for all
+    correlations. ``alpha`` is the error rate of all ``families`` together.
     """
     all_estimates, unscaled = fit.contrasts_alone(weights)
     noise = fit.noise(weights)

@@ -27,9 +27,8 @@ def additivity(
 ) -> pd.DataFrame:
     """Return whether single gains add up: a row per change, then three for all changes.
 
-    Columns ``what, percent, ci_low, ci_high, p_value``; single intervals. Rows: each factor alone; ``all, if they
-    multiplied``; ``all, as measured``; ``as measured, against that product``. Empty unless each level was
-    measured exactly once.
+    Columns ``what, percent, ci_low, ci_high, p_value``; single intervals. Empty unless each level was measured
+    exactly once.
     """
     high = design.gt(0)
     base = high.index[~high.any(axis=1)]
@@ -65,9 +64,8 @@ def ladder(
 ) -> pd.DataFrame:
     """Return each step of a ladder, compared with the previous step and with the start.
 
-    ``steps`` are levels in order, each with one more change. Columns: ``level``, ``step_percent, step_low,
-    step_high, step_verdict``, and the same with ``total_`` for the start. Totals use Dunnett's test, steps
-    Sidak's inequality. Fewer than two steps give no rows.
+    ``steps`` are levels in order. Columns: ``level``, ``step_percent, step_low, step_high, step_verdict``, and the
+    same with ``total_`` for the start. Fewer than two steps give no rows.
 
     Raises:
         InputError: a step has no trials, or the trials are invalid.
@@ -88,8 +86,7 @@ def ladder(
 def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
     """Return the levels of a ladder in which each step adds the change with the largest gain.
 
-    ``effects`` compares the levels of ``design`` with the level without changes. A step adds several changes if
-    no level with one more was measured. Empty if ``effects`` is of another kind.
+    ``effects`` compares the levels of ``design`` with the level without changes; other kinds give no level.
     """
     high = design.gt(0)
     gains = effects.set_index("level")["percent_change"] * (

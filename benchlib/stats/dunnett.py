@@ -2,8 +2,7 @@
 
 C. W. Dunnett (1955, 1964). ``scipy.stats.dunnett`` ignores blocks, so it is integrated here over
 t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s. Common are z ~ N(0, 1) and s = sqrt(chi2_df / df).
-Exact for product correlations (every complete design). Otherwise an approximation: J. C. Hsu (1992).
-The trapezium rule suits the smooth integrands. ``scipy.special`` is faster than ``scipy.stats``.
+Exact for product correlations (every complete design), otherwise by J. C. Hsu (1992).
 """
 
 from functools import lru_cache

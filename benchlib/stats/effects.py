@@ -37,17 +37,14 @@ def compare(
     ``answers`` are the levels that answer the question, optionally with words. ``arguments`` are those of
     :func:`judge` and :func:`benchlib.analyze`: ``controls, against, metric, margin, alpha, looks`` and others.
 
-    Columns:
+    Columns, percentages in percent:
 
-    - ``level, against, answer`` (words, else empty);
-    - ``n`` (trials of the side with fewer);
-    - ``base, mean`` (arithmetic means of the reference with controls and of the level, in the metric's unit);
-    - ``percent_change, ci_low, ci_high`` (percent, simultaneous interval at 1 - alpha);
-    - ``equal_low, equal_high`` (percent, interval of the equivalence test);
+    - ``level, against, answer`` (words, else empty); ``n`` (trials of the side with fewer);
+    - ``base, mean`` (arithmetic means of reference and level, in the metric's unit);
+    - ``percent_change, ci_low, ci_high`` (simultaneous interval at 1 - alpha);
+    - ``equal_low, equal_high`` (interval of the equivalence test);
     - ``p_value, p_adjusted, verdict, mde_percent, blocks_needed``;
-    - ``error, df`` (standard error of the log-ratio and its degrees of freedom).
-
-    ``attrs`` holds the facts for figures and pages.
+    - ``error, df`` (of the log-ratio). ``attrs`` holds the facts for figures and pages.
 
     Raises:
         InputError: the trials or an argument are invalid.
@@ -70,8 +67,7 @@ def judge(
 
     - ``part`` (column): levels that share noise. Parts are analysed apart and share ``alpha``.
     - ``doubt`` (column): a reason that makes the level's comparisons invalid.
-    - ``looks``: numbers of blocks after which the study may stop (``blocks: auto``); alpha is spent over them.
-    - ``arguments``: for :func:`benchlib.analyze`.
+    - ``looks``: numbers of blocks after which the study may stop; alpha is spent over them.
 
     Raises:
         InputError: the trials or an argument are invalid.
@@ -132,8 +128,7 @@ def screen(
     """Return the effect of each change of a screening as a frame of effects, largest first.
 
     ``signs`` has a row per level and a column per change: -1 without it, +1 with it. ``answer`` names the
-    significant changes (Holm), or else the largest. ``base`` and ``mean`` are without and with the change.
-    Intervals are single. The error comes from blocks; with one block it is NaN.
+    significant changes (Holm), or else the largest. Intervals are single; NaN with one block.
 
     Raises:
         InputError: the trials are not those of the design.

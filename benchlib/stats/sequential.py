@@ -1,7 +1,6 @@
 """Early stopping: a few planned looks, each with its share of alpha.
 
-Alpha spending (K. K. G. Lan and D. L. DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987).
-The alphas come from a simulation of the design's largest |t|.
+Alpha spending (Lan and DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987), by simulation.
 """
 
 from dataclasses import dataclass, replace
@@ -41,8 +40,7 @@ class SequentialPlan:
 def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
     """Return the analysis at the last look passed, and the reason to stop, or None to go on.
 
-    A study stops at a look if all verdicts are settled or invalid, and at the last look. Results of an early
-    stop carry a limit. ``arguments`` are for ``analyze``.
+    A study stops at a look if all verdicts are settled or invalid, and at the last look.
     """
     sizes = trials.groupby("block")["level"].nunique()
     blocks = int((sizes == sizes.max()).sum())  # complete blocks only

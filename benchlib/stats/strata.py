@@ -24,9 +24,8 @@ def analyze_strata(
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
 
-    ``strata`` maps levels to parts; comparisons stay inside one part. Each part has its own block model and
-    noise; parts share the error rate (Sidak). A control that differs invalidates all parts. ``residual_sd`` is
-    that of the baseline's part. ``arguments`` are for ``analyze``.
+    ``strata`` maps levels to parts. Each part has its own block model and noise; parts share the error rate
+    (Sidak). A control that differs invalidates all parts. ``residual_sd`` is that of the baseline's part.
 
     Raises:
         InputError: as ``analyze``, or no comparison is possible yet.

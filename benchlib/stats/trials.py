@@ -46,8 +46,7 @@ class Trials:
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
     """Check a frame and return its trials.
 
-    Rows with an ``error`` or without a value are omitted and reported. Accepted: other columns, any block
-    labels, numbers as text, numeric levels (as text).
+    Rows with an ``error`` or without a value are omitted and reported.
 
     Raises:
         InputError: a trial is invalid or duplicated, or there is nothing to compare.

@@ -133,7 +133,7 @@ def _p_of_zero(values: np.ndarray) -> float:
 
 
 def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Concern | None:
-    """Return the concern about a level's failed or retried transactions; grave above 1 failure in 1000."""
+    """Return the concern about failed or retried transactions; grave above 1 failure in 1000."""
     total = transactions + failed
     if total <= 0:
         return Concern("no_transactions", grave=True, level=level)
@@ -151,8 +151,8 @@ def behind_schedule(
 ) -> Concern | None:
     """Return the concern about a level's trials that missed their fixed rate; grave if most did.
 
-    Missed: below 98 % of the rate, and either beyond three standard deviations of pgbench's Poisson schedule or
-    with a mean lag above 1 % of the trial.
+    Missed: below 98 % of the rate, and beyond three standard deviations of pgbench's Poisson schedule. A mean lag
+    above 1 % of the trial shows it too.
     """
     done, reached, lag = (np.asarray(values, dtype=float) for values in (transactions, tps, lag_ms))
     seconds = done / reached
@@ -180,7 +180,7 @@ def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
 def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
     """Return a grave concern if the load tool was the bottleneck in most trials.
 
-    ``shares``: per trial, the tool's CPU time over the time available to its threads; NaN if unknown.
+    ``shares``: per trial, the tool's CPU time over that of its threads; NaN if unknown.
     """
     busy = pd.Series(shares, dtype=float).median()
     if not busy >= BUSY_CLIENT:
