@@ -1,9 +1,8 @@
 """The order of trials: randomised complete blocks, balanced by Williams squares.
 
-Each block holds every level once, in random order. Blocks form groups, as many blocks in each as there
-are levels. A group is a Williams Latin square (E. J. Williams, 1949) with shuffled levels and rows: each
-level takes each position once, and neighbours are balanced. Groups are drawn independently, so a longer
-design begins with the shorter one.
+Blocks form groups, as many blocks in each as there are levels. A group is a Williams Latin square
+(E. J. Williams, 1949) with shuffled levels and rows. Groups are drawn independently, so a longer design begins
+with the shorter one.
 """
 
 import re
@@ -51,11 +50,7 @@ class Trial:
 
 
 def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Trial, ...]:
-    """Return ``blocks * len(levels)`` trials in the order in which they run.
-
-    Seeds are unique, from 1 to 2**31 - 1. ``random.Random`` is used because its sequences are the same in
-    every Python version.
-    """
+    """Return ``blocks * len(levels)`` trials in the order in which they run; seeds are unique."""
     trials: list[Trial] = []
     seen: set[int] = set()
     orders: list[list[str]] = []
@@ -75,8 +70,7 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
 def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     """Return the 24 combinations that screen 6 to 11 dimensions of two values each.
 
-    Source: the 12 runs of Plackett and Burman (1946) and their fold-over, which separates the effects of
-    dimensions from those of pairs. The order is that of ``itertools.product``; the first has all first values.
+    Source: the 12 runs of Plackett and Burman (1946) and their fold-over. The first has all first values.
 
     Raises:
         InputError: another number of dimensions or of values.
@@ -95,8 +89,7 @@ def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
 def _square(names: Sequence[str], rng: Random, *, mirrored: bool) -> list[list[str]]:
     """Return one order per block: a Williams square with shuffled levels and rows.
 
-    For an odd number of levels only a square and its mirror together balance the neighbours, so every other
-    group is mirrored.
+    With an odd number of levels only a square and its mirror together balance the neighbours.
     """
     k = len(names)
     first = [(step + 1) // 2 % k if step % 2 else -step // 2 % k for step in range(k)]

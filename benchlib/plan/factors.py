@@ -151,10 +151,7 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
 def _combinations(
     declared: Declared, only: Only, read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
-    """Return the levels of a grid or of a screening, and their cells; later dimensions win.
-
-    A dimension with one value is not part of the names. A screening names its levels by dimension.
-    """
+    """Return the levels of a grid or of a screening, and their cells; later dimensions win."""
     grid, along = declared.grid, declared.along
     if declared.levels:
         raise InputError("parameters levels and grid: give only one of them")
@@ -207,9 +204,7 @@ def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...],
 def _along(cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level]) -> dict[str, str]:
     """Return each level's reference: the first level that differs from it in ``along`` alone."""
     first: dict[tuple[str, ...], str] = {}
-    against = {}
-    for name, cell in cells.items():
-        rest = tuple(end for dimension, end in cell.items() if dimension != along)
-        if name in levels and first.setdefault(rest, name) != name:
-            against[name] = first[rest]
-    return against
+    rests = {
+        name: tuple(end for dimension, end in cells[name].items() if dimension != along) for name in levels
+    }
+    return {name: first[rest] for name, rest in rests.items() if first.setdefault(rest, name) != name}

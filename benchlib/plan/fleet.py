@@ -1,7 +1,6 @@
 """A fleet: the hosts that ``fleet.yaml`` names, and which host runs which block. Pure.
 
-A fleet is a Dask cluster with one worker per host. A Dask cluster runs code for everyone who can connect,
-so TLS is required unless the file says ``insecure: true``.
+A Dask cluster runs code for everyone who can connect, so TLS is required unless ``insecure: true``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,7 @@ CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 
 
 class FleetHost(Model):
-    """A host: its roles, its PostgreSQL's address, its scratch folder.
-
-    ``scratch`` replaces ``BENCHLIB_SCRATCH`` there. ``ssh`` is the SSH address (``db1``, ``10.0.0.7``) for a
-    fleet without ``scheduler``.
-    """
+    """A host: its roles, its PostgreSQL's address, its scratch folder, its SSH address."""
 
     roles: tuple[Role, ...] = ("server",)
     address: Annotated[str, AfterValidator(lambda text: str(ip_address(text)))] | None = None
@@ -34,12 +29,9 @@ class FleetHost(Model):
 class Fleet(Model):
     """A Dask cluster and its hosts by name.
 
-    ``scheduler`` is the address of a running one (``tls://10.0.0.1:8786``). Without it, scheduler and workers
-    are started over SSH with the options ``ssh`` (of ``asyncssh.connect``) and stopped at the end. A worker
-    belongs to the host with its name or address. Without ``hosts`` every worker is a server.
-
-    ``tls`` is a folder with :data:`CERTIFICATES`, at the same path on every SSH host. A lost host may return
-    within ``back_within_s`` seconds; otherwise the run ends with an error after the other hosts' blocks.
+    Without ``scheduler``, an address, scheduler and workers are started over SSH with the options ``ssh`` (of
+    ``asyncssh.connect``). Without ``hosts`` every worker is a server. ``tls`` is a folder with
+    :data:`CERTIFICATES`. A lost host may return within ``back_within_s`` seconds.
     """
 
     scheduler: NotEmpty | None = None
@@ -73,8 +65,7 @@ class Fleet(Model):
 def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] = ()) -> Mapping[int, str]:
     """Return the host of each block (counted from 1); it depends on the plan alone.
 
-    A host runs whole groups of balanced blocks where every host gets as many. The remaining blocks, and all
-    blocks of a study with ``looks``, are assigned one by one.
+    Each host runs whole groups of balanced blocks; the remaining blocks are assigned one by one.
     """
     in_groups = 0 if looks else blocks // (levels * len(hosts)) * levels * len(hosts)
     whole = {block: hosts[(block - 1) // levels % len(hosts)] for block in range(1, in_groups + 1)}

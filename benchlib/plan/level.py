@@ -1,8 +1,4 @@
-"""A level: one treatment, as a patch over the study's base.
-
-Each lever has a key with plain JSON values. The lever checks its key when a study is made; saved studies
-are read without that check.
-"""
+"""A level: one treatment, as a patch over the study's base. Levers check their keys."""
 
 from __future__ import annotations
 
@@ -158,12 +154,10 @@ _ByLever = BeforeValidator(_by_lever)
 
 
 class Level(Model):
-    """A treatment: its changes to the study's base.
+    """A treatment: its changes to the study's base, by lever.
 
-    ``postgres`` is a version (``"16"``) or a folder of binaries; ``settings`` are server parameters; ``initdb``
-    are options; ``workload`` and ``load`` change the load; ``replication`` adds replicas; ``storage`` sets
-    devices and caps; ``cache`` sets the state of memory before the load; ``pooler`` adds pgbouncer; ``host``
-    sets kernel tunables (``?`` at the end: optional); ``target`` is an external server.
+    ``postgres`` is a version or a folder of binaries; ``host`` sets kernel tunables (``?`` at the end: optional);
+    ``target`` is an external server.
     """
 
     postgres: Annotated[str | None, _ByLever] = None

@@ -94,8 +94,7 @@ def described(name: str) -> Metric:
 def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better: bool = False) -> Metric:
     """Return the registered metric of that name, or a metric for a user's column.
 
-    The direction comes from the arguments or from the name's first word (``tps``, ``latency`` …). It is never
-    guessed.
+    The direction comes from the arguments or from the name's first word; it is never guessed.
 
     Raises:
         InputError: the direction is unknown, contradicts the name, or both arguments are true.
@@ -130,8 +129,8 @@ def _direction(name: str) -> bool | None:
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
     """Return a percentage change and its interval as text: ``("+38.2\u00a0%", "30.1 to 46.8")``.
 
-    Decimals follow the interval's width; an interval without zero never shows zero. From +400 % on, a factor:
-    ``("57\u00a0×", "36 to 91")``. An unknown change is a dash, an unknown interval empty.
+    Decimals follow the interval's width; an interval without zero never shows zero. From +400 % on, a factor. An
+    unknown change is a dash.
     """
     if not math.isfinite(change):
         return "–", ""
@@ -142,10 +141,9 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
     if ends[0] > factor or ends[1] < factor:  # an end near zero must not look like zero
         while digits < 3 and not round(min(abs(end - factor) for end in ends), digits):
             digits += 1
-    while (
-        not factor and digits < 3 and -100 < value < -50 and round(value, digits) == -100
-    ):  # not quite -100 %
-        digits += 1
+    if not factor and -100 < value < -50:  # not quite -100 %
+        while digits < 3 and round(value, digits) == -100:
+            digits += 1
 
     def number(value: float, sign: str = "") -> str:
         places = digits or int(factor and value < 10)  # 0.7 × must not become 1 ×

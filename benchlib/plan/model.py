@@ -1,11 +1,8 @@
-"""The data of a study, validated and immutable, in plain JSON types.
-
-A :class:`Factor` is a question with its levels. A :class:`Plan` adds workload, load and sizes. A
-:class:`Study` is a plan with its ordered trials and provenance.
-"""
+"""The data of a study, validated and immutable, in plain JSON types."""
 
 import json
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -29,7 +26,6 @@ CLIENTS = "clients"
 class Load(Model):
     """How the load tool drives the server. Times in seconds.
 
-    - ``variables``: the scripts use them as ``:name``.
     - ``waits_hz``: samples of wait events per second; 0 is never.
     - ``fsync_test``: measure the flush rate of each WAL device first (16 s each).
     - ``generators`` (``from``): fleet hosts that share the load; none is the server's host.
@@ -55,7 +51,7 @@ class Load(Model):
 class Factor(Model):
     """A question, its levels in the order of display, and the baseline.
 
-    - ``controls``: A/A controls, further clusters with the baseline's level; also in ``levels``.
+    - ``controls``: A/A controls with the baseline's level; also in ``levels``.
     - ``against``: a level's reference if not the baseline. A reference without an entry is not compared.
     - ``cells``: for levels of a grid, the value of each dimension; controls have none.
     """
@@ -76,17 +72,13 @@ class Factor(Model):
         for name in self.levels:
             if not name.strip() or len(name) > 80 or not name.isprintable():
                 raise ValueError(f"level name {name!r}: needs 1 to 80 printable characters")
-        arms, checked = {self.baseline, *self.controls}, set[str]()
-        for name in self.against:
-            if name in arms:
-                raise ValueError(f"against: '{name}' is the baseline or its control")
-            chain, reference = set[str](), name
-            while reference in self.against and reference not in checked:  # follows each link only once
-                if reference in chain:
-                    raise ValueError(f"against: '{name}' is compared with itself through other levels")
-                chain.add(reference)
-                reference = self.against[reference]
-            checked |= chain
+        for name in self.against.keys() & {self.baseline, *self.controls}:
+            raise ValueError(f"against: '{name}' is the baseline or its control")
+        try:
+            TopologicalSorter({name: [other] for name, other in self.against.items()}).prepare()
+        except CycleError as reason:
+            name = reason.args[1][0]
+            raise ValueError(f"against: '{name}' is compared with itself through other levels") from None
         return self
 
     def named(self, name: str) -> str | None:
@@ -113,9 +105,8 @@ def among(name: str, ends: Iterable[str]) -> bool:
 class Plan(Model):
     """All that decides how a study runs; studies with equal plans are the same.
 
-    - ``looks``: numbers of blocks after which the study may stop; empty is never.
-    - ``workloads``: those that levels name.
-    - ``capacity_tps``: the baseline's measured speed without a rate limit; None until measured.
+    ``looks``: numbers of blocks after which the study may stop. ``capacity_tps``: the baseline's measured speed
+    without a rate limit; None until measured.
     """
 
     factor: Factor
@@ -154,7 +145,7 @@ class Plan(Model):
         """Return the period (from 1) in which a block's clusters last; external servers have one."""
         if self.arrangement == "fresh":
             return block
-        external = self.base.target or all(level.target for level in self.factor.levels.values())
+        external = all(self.level(name).target for name in self.factor.levels)
         return 1 if external else (block - 1) // self.rebuild_every + 1
 
     def design(self, blocks: int) -> tuple[Trial, ...]:
@@ -181,8 +172,7 @@ class Plan(Model):
         """Return each level's part: levels share one by workload or by comparison."""
         parts = {name: self.level_workload(name).name for name in self.factor.levels}
         for name, other in self.factor.pairs().items():
-            merged, into = parts[name], parts[other]
-            parts = {level: into if part == merged else part for level, part in parts.items()}
+            parts = {level: parts[other] if part == parts[name] else part for level, part in parts.items()}
         return parts
 
     def alike(self, setting: str) -> list[list[str]]:
@@ -226,8 +216,8 @@ class _Provenance(Open):
 class Declared(BaseModel, frozen=True):
     """Parameters of a notebook without its sizes; missing ones are empty.
 
-    Levels and values of a grid are patches by name. ``answers`` gives levels in the reader's words. ``lead``
-    chooses the headline's finding, ``panel`` the part of the index.
+    ``answers`` gives levels in the reader's words. ``lead`` chooses the headline's finding, ``panel`` the part of
+    the index.
     """
 
     factor: str = ""
@@ -266,11 +256,9 @@ class Study(Model):
     """A plan, its ordered trials and its provenance.
 
     - ``left_out``: requested levels that cannot run here, with reasons.
-    - ``levels_in_words``: each level's configuration by table heading; the same headings for all.
-    - ``crash_costs``: possible losses in a crash, by level. Older studies lack both.
+    - ``levels_in_words``: each level's configuration by table heading. ``crash_costs``: possible losses in a crash.
     - ``extended``: numbers of blocks at which a complete study was extended (unplanned looks).
-    - ``notes``: a user's notes for the page.
-    - ``format``: 1 has no checksums of the raw output.
+    - ``notes``: a user's notes for the page. ``format``: 1 has no checksums of the raw output.
     """
 
     format: Literal[1, 2] = 2
@@ -295,9 +283,8 @@ class Study(Model):
 
     @model_validator(mode="after")
     def _trials_are_of_the_plan(self) -> Self:
-        ids = {trial.id for trial in self.trials}
         once = {(trial.block, trial.level) for trial in self.trials}
-        if len(ids) < len(self.trials) or len(once) < len(self.trials):
+        if min(len({trial.id for trial in self.trials}), len(once)) < len(self.trials):
             raise ValueError("a trial is there twice: a block has each level and each position once")
         if unknown := {level for _, level in once} - self.plan.factor.levels.keys():
             raise ValueError(f"a trial of the level {min(unknown)!r}, which is not among the levels")
@@ -318,11 +305,7 @@ class Study(Model):
 
 
 class Generator(Model):
-    """A fleet host's part in one trial's load. Times in seconds.
-
-    ``began_s`` and ``ended_s`` use the server's clock, within ``clock_error_s``. ``round_trip_s`` is to the
-    server.
-    """
+    """A fleet host's part in one trial's load. Times in seconds, by the server's clock."""
 
     host: str
     load_argv: tuple[str, ...]
@@ -338,10 +321,8 @@ class Generator(Model):
 class Measurement(Model):
     """The record of one trial; raw output is stored separately. Times since the epoch.
 
-    - ``error``: the reason of a failure, or None.
-    - ``settings``: values that the server reported; ``host``: values that the kernel reported.
-    - ``warnings``: remarks for the reader.
-    - ``ran_on``: the host, if several run the study.
+    ``settings`` are values that the server reported, ``host`` those of the kernel; ``ran_on`` is the host, if
+    several run the study.
     """
 
     trial: Trial

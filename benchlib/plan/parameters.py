@@ -1,7 +1,4 @@
-"""A notebook's parameters cell: declared names, types and defaults; checks of values.
-
-A line such as ``blocks: int = 5  # number of blocks`` declares a parameter with its type, default and help.
-"""
+"""A notebook's parameters cell: lines such as ``blocks: int = 5  # number of blocks``."""
 
 import ast
 import contextlib
@@ -40,17 +37,15 @@ class Parameter:
         if self.type not in _TYPES:
             kinds = f"there are {', '.join(_TYPES)}"
             raise InputError(f"parameter {self.name}: '{self.type}' is not a type of parameters; {kinds}")
-        problem = ""
+        if self.type == "str" and type(value) in (int, float):  # papermill and YAML convert such text
+            return str(value)
+        wrong = f"(got {reprlib.repr(value)}, expected {self.type})"
+        if isinstance(value, bool) and self.type != "bool":  # it would become 1 or 0
+            raise InputError(f"parameter {self.name}: {wrong}")
         try:
-            checked_value = TypeAdapter(_TYPES[self.type]).validate_python(value)
+            return TypeAdapter(_TYPES[self.type]).validate_python(value)
         except ValidationError as reason:
-            problem = f"{first_problem(reason)} "
-        # a bool would become 1 or 0
-        if problem or (isinstance(value, bool) and self.type != "bool"):
-            raise InputError(
-                f"parameter {self.name}: {problem}(got {reprlib.repr(value)}, expected {self.type})"
-            )
-        return checked_value
+            raise InputError(f"parameter {self.name}: {first_problem(reason)} {wrong}") from None
 
 
 def declared(source: str) -> dict[str, Parameter]:
@@ -107,11 +102,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(value: Any, depth: int = 0, counted: int = 0) -> int:
-    """Return the number of values inside a value, aliases expanded.
-
-    Raises:
-        ValueError: nested too deeply, or too many values.
-    """
+    """Return the number of values inside a value, or refuse too many or too deep ones."""
     if depth > _DEEPEST or counted > _MOST_VALUES:
         raise ValueError(f"more than {_DEEPEST} levels or {_MOST_VALUES:,} values")
     inner = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -130,11 +121,7 @@ def from_yaml(text: str | bytes, where: str) -> Any:
         value = yaml.load(text, _Loader)
         _count(value)
         return value
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as reason:  # a date such as 30 February is a ValueError
+    except (yaml.YAMLError, ValueError, RecursionError) as reason:  # 30 February is a ValueError
         raise InputError(f"{where}: not YAML: {next(iter(str(reason).splitlines()), '')}") from None
 
 
@@ -158,11 +145,9 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
         InputError: a name is unknown, or a value has another type.
     """
     refuse_unknown(given, parameters)
-    values = {
-        name: p.check(_text_again(given[name], p.type) if name in given else p.default)
-        for name, p in parameters.items()
-    }
-    return _of_own_levels(values, given)
+    return _of_own_levels(
+        {name: p.check(given.get(name, p.default)) for name, p in parameters.items()}, given
+    )
 
 
 def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
@@ -184,8 +169,7 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
 def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
     """Return the values in a running notebook, from its executed cells.
 
-    ``cells`` are the sources in order, ``namespace`` the notebook's variables. The parameters cell is the last
-    that declares ``factor``; papermill's injected cell begins with ``# Parameters``.
+    The parameters cell is the last that declares ``factor``; papermill's injected cell begins with ``# Parameters``.
 
     Raises:
         InputError: the parameters cell has not run, or papermill injected an unknown name.
@@ -202,10 +186,4 @@ def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
     refuse_unknown(sorted(injected), parameters)
     if unset := [name for name in parameters if name not in namespace]:
         raise InputError(f"run the parameters cell again: {unset[0]} has no value")
-    values = {name: p.check(_text_again(namespace[name], p.type)) for name, p in parameters.items()}
-    return _of_own_levels(values, injected)
-
-
-def _text_again(value: Any, wanted: str) -> Any:
-    """Return a number as text where text is wanted: papermill and YAML convert such text."""
-    return str(value) if wanted == "str" and type(value) in (int, float) else value
+    return _of_own_levels({name: p.check(namespace[name]) for name, p in parameters.items()}, injected)

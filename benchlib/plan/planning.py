@@ -86,10 +86,8 @@ def make_study(
     """Return the study that a notebook's parameters describe.
 
     - ``values``: checked parameters; a size other than 0 overrides the profile's.
-    - ``workload``: finds a workload by name.
-    - ``levers``: by key; they check and normalise the levels' values.
-    - ``left_out``: levels that cannot run, with reasons. Listed levels compared with them are left out
-      too; a grid's levels get another reference.
+    - ``workload``: finds a workload by name. ``levers``: check and normalise the levels' values, by key.
+    - ``left_out``: levels that cannot run, with reasons; so do those compared with them.
 
     Raises:
         InputError: the parameters do not make a study; the message names the parameter.
@@ -115,10 +113,11 @@ def make_study(
         # the base's memory cap limits all levels
         memory_bytes = min(memory_bytes, base.part("storage").get("memory") or memory_bytes)
 
-        grid = {name: _scaled(ends, sizes.levels) for name, ends in declared.grid.items()}
-        declared = declared.model_copy(
-            update={"grid": grid, "levels": _scaled(declared.levels, sizes.levels)}
-        )
+        def sized(patches: Mapping[str, Values]) -> dict[str, Values]:
+            return {name: patched(patch, sizes.levels.get(name, {})) for name, patch in patches.items()}
+
+        grid = {name: sized(ends) for name, ends in declared.grid.items()}
+        declared = declared.model_copy(update={"grid": grid, "levels": sized(declared.levels)})
         factor, reasons = make_factor(declared, read, sizes.only, left_out)
         _check_answers(declared, factor)
         if values.get("clients") and all(level.load.clients for level in factor.levels.values()):
@@ -153,9 +152,11 @@ def make_study(
             raise InputError(
                 "parameter blocks: 'auto' needs one baseline and one workload for all levels; give a number instead"
             )
-        _check_together(plan, levers)
-    except ValidationError as reason:
-        raise InputError(f"the parameters do not make a study: {first_problem(reason)}") from None
+        for level, lever in product(factor.levels, levers.values()):
+            if reason := lever.conflict(plan.level(level)):
+                raise InputError(f"level “{level}”: {reason}")
+    except ValidationError as error:
+        raise InputError(f"the parameters do not make a study: {first_problem(error)}") from None
     return Study(
         name=name,
         title=declared.factor.replace("_", " ").capitalize(),
@@ -168,11 +169,7 @@ def make_study(
 
 
 def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
-    """Return patches in which settings given as text or as a file are names and values.
-
-    Raises:
-        InputError: a text holds no settings.
-    """
+    """Return patches in which settings given as text or as a file are names and values."""
     if isinstance(value, Mapping):
         return {name: _by_name(inner, levers, *names, name) for name, inner in value.items()}
     if not (isinstance(value, str) and names[-1] == "settings" and "settings" in levers):
@@ -184,11 +181,7 @@ def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
 
 
 def _check_answers(declared: Declared, factor: Factor) -> None:
-    """Check that the answers are some of the notebook's comparisons, run here or not.
-
-    Raises:
-        InputError: they are not, or there are too many.
-    """
+    """Check that the answers are some of the notebook's comparisons, run here or not."""
     levels = {*declared.levels, *factor.levels} - {*factor.controls}
     cells = [*product(*declared.grid.values())]
     for name in declared.answers:
@@ -200,14 +193,14 @@ def _check_answers(declared: Declared, factor: Factor) -> None:
 
 def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
     """Return the requested metric; the default is tps, or a latency under a rate."""
-    requested = declared.metric
-    if load.rate is None and all(level.load.rate is None for level in levels):
-        return known_metric(requested or "tps").name
-    if requested in ("tps", "speed"):
-        raise InputError(f"parameter metric: a fixed rate decides the {requested}; choose a latency")
-    return known_metric(
-        requested or ("latency_p99_ms" if load.transaction_log else "latency_average_ms")
-    ).name
+    default = "tps"
+    if load.rate or any(level.load.rate for level in levels):
+        default = "latency_p99_ms" if load.transaction_log else "latency_average_ms"
+        if declared.metric in ("tps", "speed"):
+            raise InputError(
+                f"parameter metric: a fixed rate decides the {declared.metric}; choose a latency"
+            )
+    return known_metric(declared.metric or default).name
 
 
 def _sizes(declared: Declared, values: Values) -> _Sizes:
@@ -217,11 +210,6 @@ def _sizes(declared: Declared, values: Values) -> _Sizes:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
     sizes = _Sizes.model_fields.keys() - {"base", "levels"}
     return _Sizes.model_validate(profiles[name] | {key: values[key] for key in sizes if values.get(key)})
-
-
-def _scaled(patches: Mapping[str, Values], by: Mapping[str, Values]) -> dict[str, Values]:
-    """Return patches merged with the profile's patches of the same names."""
-    return {name: patched(patch, by.get(name, {})) for name, patch in patches.items()}
 
 
 def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any]) -> Level:
@@ -236,17 +224,6 @@ def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any])
     if level.target and settings != level.settings:
         raise InputError(f"level “{name}”: the memory of an external server is unknown; give MB or GB")
     return level.changed(settings=settings)
-
-
-def _check_together(plan: Plan, levers: Mapping[str, LevelKey]) -> None:
-    """Check each level for conflicts between its keys.
-
-    Raises:
-        InputError: two keys conflict.
-    """
-    for name, lever in product(plan.factor.levels, levers.values()):
-        if reason := lever.conflict(plan.level(name)):
-            raise InputError(f"level “{name}”: {reason}")
 
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:

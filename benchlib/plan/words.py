@@ -76,35 +76,23 @@ _SECRET = re.compile(
 """Names of settings with secret values."""
 
 
-def _secrets(patch: object) -> Iterator[str]:
-    """Yield the values of secret settings in plain JSON data."""
-    if isinstance(patch, Mapping):
-        for name, inner in patch.items():
-            if isinstance(inner, str) and inner and _SECRET.fullmatch(str(name).lower()):
-                yield inner
-            else:
-                yield from _secrets(inner)
-    elif isinstance(patch, list | tuple):
-        for inner in patch:
-            yield from _secrets(inner)
-
-
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
     """Return the private texts of a plan with their replacements: paths, URIs, secrets.
 
     ``parameters`` adds the texts of levels that did not run.
     """
-    kinds: dict[str, str] = {}
     levels = [plan.level(name).model_dump(mode="json") for name in plan.factor.levels]
-    for key, text in (named for patch in (*levels, parameters) for named in _named(patch)):
-        if "://" in text:
+    texts = [found for patch in (*levels, parameters) for found in _texts(patch)]
+    kinds: dict[str, str] = {}
+    for names, text in texts:
+        key = next((name for name in names if name in _NAMING_KEYS), "")
+        if key and "://" in text:
             kinds.setdefault(text, "server by URI")
-        elif "/" in text and key == "postgres":
+        elif key == "postgres" and "/" in text:
             kinds.setdefault(text, "given installation")
-        elif text.startswith("/"):
+        elif key and text.startswith("/"):
             kinds.setdefault(text, "given folder")
-    for patch in (*levels, parameters):
-        kinds |= dict.fromkeys(_secrets(patch), "hidden value")
+    kinds |= {text: "hidden value" for names, text in texts if text and _SECRET.fullmatch(names[-1].lower())}
     alike = {kind: [text for text in kinds if kinds[text] == kind] for kind in kinds.values()}
     return {
         text: f"{kind} {alike[kind].index(text) + 1}" if len(alike[kind]) > 1 else f"a {kind}"
@@ -112,21 +100,21 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
     }
 
 
+def _texts(value: object, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the texts in plain data, each with the names that lead to it."""
+    if isinstance(value, str):
+        yield names, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, *names, str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, *names)
+
+
 def given_folders(plan: Plan) -> dict[str, str]:
     """Return the levels' data folders with their replacements."""
     return {text: alias for text, alias in unpublished(plan).items() if "given folder" in alias}
-
-
-def _named(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts in JSON data that may name a path or server, each with its level key."""
-    if isinstance(value, str) and key:
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _named(inner, key or (name if name in _NAMING_KEYS else ""))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _named(inner, key)
 
 
 def without(value: Any, replaced: Mapping[str, str]) -> Any:

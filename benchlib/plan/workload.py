@@ -46,10 +46,7 @@ class Script(Model):
 
 
 class Beside(Model):
-    """A background script that ``clients`` repeat; its transactions do not count.
-
-    It uses the same variables as other scripts. ``mib`` limits the disk space that it fills.
-    """
+    """A background script that ``clients`` repeat; it fills at most ``mib`` of disk."""
 
     sql: str
     clients: PositiveInt = 1
@@ -59,8 +56,8 @@ class Beside(Model):
 class Invariant(Model):
     """A condition that must hold after a trial, checked in the database.
 
-    ``count`` is a query for a number that grows by ``per_transaction`` per acknowledged transaction (one
-    number, or one for each script). ``violations`` is a query that counts rows that must not exist.
+    ``count`` is a query for a number that grows by ``per_transaction`` (one number, or one for each script).
+    ``violations`` is a query that counts rows that must not exist.
     """
 
     count: str | None = None
@@ -70,8 +67,7 @@ class Invariant(Model):
     def growth(self, report: Values) -> range:
         """Return the possible growth of the count, from pgbench's ``transactions`` and ``scripts``.
 
-        The total is exact, but counts of scripts can miss some: pgbench's threads share these counters without a
-        lock (pgbench.c, processXactStats). The range covers lost transactions of any script.
+        The total is exact, but counts of scripts can miss some (pgbench.c, processXactStats).
         """
         total, growths = int(report["transactions"]), self.per_transaction
         if isinstance(growths, int):
@@ -122,12 +118,10 @@ class Workload(Model):
 
     - ``scripts``: for pgbench, by weight. ``sysbench``: the test. ``pgbench-init`` measures the loading itself.
     - ``data``: a real data set, restored once and copied; ``load_sql`` runs after it.
-    - ``pgbench_tables``: load with ``pgbench -i`` and ``fillfactor``, before ``load_sql`` (``:scale`` is
-      replaced; ``mib_per_scale`` of disk).
+    - ``pgbench_tables``: load with ``pgbench -i`` and ``fillfactor``, before ``load_sql`` (``mib_per_scale`` of disk).
     - ``unanalyzed_sql``: runs last; statistics do not include it.
     - ``vacuum``, ``truncate``: tables to vacuum and analyse, or to empty, between trials (``""``: all).
-    - ``beside``: background load, from before the warm-up until the end.
-    - ``explain``: statements whose plans are saved; they run after ``explain_after`` and are rolled back.
+    - ``beside``: background load. ``explain``: statements whose plans are saved, run after ``explain_after``.
     """
 
     name: Annotated[str, Field(pattern=r"^[^\W_][\w .+=-]{0,79}$")]

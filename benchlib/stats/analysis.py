@@ -18,17 +18,15 @@ class Analysis:
     """The verdicts on one factor by one metric.
 
     ``table`` has a row per level: baseline, controls, others. Levels are compared with the geometric mean of
-    baseline and controls, controls with the baseline alone. Uncompared levels have empty comparison columns.
+    baseline and controls, controls with the baseline alone.
 
     - ``mean, sd``: arithmetic, in the metric's unit; ``cv, percent_change, ci_*, mde_percent`` in percent.
     - ``ci_*``: the simultaneous interval at 1 - alpha. ``p_value``: single. ``p_adjusted``: for the family.
     - ``mde_percent``: the smallest increase found with 80 % power.
     - ``blocks_needed``: total blocks that would settle an inconclusive level, else NaN.
 
-    ``against``: the reference of each compared level.
-    ``differences``: ``block, level, percent``, the comparisons inside each block.
-    ``errors``: ``level, against, estimate, error, df, equal_low, equal_high`` on the log scale. The last two
-    are the interval that lies within the margin exactly if the comparison is equivalent.
+    ``against``: the reference of each compared level. ``differences``: ``block, level, percent``.
+    ``errors``: ``level, against, estimate, error, df, equal_low, equal_high`` on the log scale.
     ``residual_sd``: of a trial, in log units; NaN if unknown.
     """
 

@@ -14,10 +14,8 @@ WITHOUT = "change points are not computed: apache-otava is missing; 'pip install
 def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: float) -> pd.DataFrame:
     """Return how effects differ between two studies, a row per common comparison.
 
-    Both are frames of :func:`benchlib.compare` without controls. Columns: ``level, against``; the columns of
-    both frames with ``_first`` and ``_second``; ``percent_change, ci_low, ci_high`` (ratio of the effects, in
-    percent); ``p_value``; ``verdict``: *differs*, *same within ±m %*, or *cannot tell* (also if either is
-    invalid).
+    Both are frames of :func:`benchlib.compare` without controls. Columns: those of both with ``_first`` and
+    ``_second``; ``percent_change, ci_low, ci_high`` (ratio of the effects, in percent); ``p_value``; ``verdict``.
 
     Method: variances of the log-ratios add up, with degrees of freedom by Welch and Satterthwaite. Intervals
     and verdicts are adjusted for the number of comparisons (Sidak) at ``alpha``.
@@ -43,8 +41,7 @@ def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: flo
 def change_points(factors: Sequence[float], margin: float) -> list[int] | None:
     """Return the indices at which a series of effects (factors) changes; None without apache-otava.
 
-    Method: e-divisive means (Matteson and James, 2014; Fleming and others, 2023), p = 0.001. Changes below
-    ``margin`` are ignored, because that p is unreliable with one or two later points.
+    Method: e-divisive means (Matteson and James, 2014), p = 0.001. Changes below ``margin`` are ignored.
     """
     try:
         from otava.analysis import compute_change_points

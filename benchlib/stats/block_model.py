@@ -1,8 +1,7 @@
 """The block model: log value = block + level + error, by least squares.
 
-Source: intra-block analysis, H. Scheffé, *The Analysis of Variance* (1959), chapter 5; also for incomplete
-blocks. Each contrast has its own noise, because levels with other storage vary 3 to 20 times as much.
-Variances are moderated toward the family's mean (after G. K. Smyth, 2004, with a fixed small prior).
+Source: intra-block analysis, H. Scheffé, *The Analysis of Variance* (1959), chapter 5. Each contrast has its own
+noise. Variances are moderated toward the family's mean (after G. K. Smyth, 2004, with a fixed small prior).
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array
 
 _RCOND = 1e-10
 """Eigenvalues below this part of the largest count as 0; rounding depends on the CPU."""
@@ -33,16 +31,15 @@ class Noise:
 class Fit:
     """A fitted block model: ``effects`` (k, up to a constant), ``unscaled`` covariance (k, k).
 
-    ``logs`` and ``residual`` (blocks, k) are NaN for missing trials. ``df`` is 0 without replicates. ``hosts``
-    (blocks, hosts) is 1 where a host ran the block. With several hosts, the residual allows an effect of each
-    level per host.
+    ``logs`` and ``residual`` (blocks, k) are NaN for missing trials. ``hosts`` (blocks, hosts) is 1 where a host
+    ran the block; each host has level effects of its own.
     """
 
     effects: np.ndarray
     unscaled: np.ndarray
     residual: np.ndarray
     df: int
-    hosts: "csr_array[Any, Any]"
+    hosts: np.ndarray
     logs: np.ndarray
 
     @property
@@ -83,10 +80,8 @@ class Fit:
             used = weights[row] != 0
             logs = self.logs[:, used]
             effects, covariance, *_ = _additive(logs[np.isfinite(logs).any(axis=1)])
-            weight, connected = (
-                weights[row][used],
-                np.linalg.pinv(covariance, _RCOND, hermitian=True) @ covariance,
-            )
+            weight = weights[row][used]
+            connected = np.linalg.pinv(covariance, _RCOND, hermitian=True) @ covariance
             if not np.allclose(weight @ connected, weight, atol=1e-8):
                 estimate[row] = unscaled[row, :] = unscaled[:, row] = np.nan
                 continue
@@ -118,14 +113,13 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
     Contrasts of a level without trials are NaN. ``hosts`` names each block's host; None is one host.
     """
     y = logs.to_numpy(dtype=float)
-    places = np.zeros(len(y), dtype=int) if hosts is None else pd.factorize(hosts)[0]
+    member = np.ones((len(y), 1)) if hosts is None else pd.get_dummies(hosts).to_numpy(dtype=float)
     effects, unscaled, residual, df = _additive(y)
-    if places.any():
+    if member.shape[1] > 1:
         df = 0
-        for blocks in np.split(places.argsort(kind="stable"), np.bincount(places).cumsum()[:-1]):
+        for blocks in member.T > 0:
             _, _, residual[blocks], host_df = _additive(y[blocks])
             df += host_df
-    member = csr_array((np.ones(len(y)), places, np.arange(len(y) + 1)))
     return Fit(effects, unscaled, residual, df, member, y)
 
 
@@ -145,8 +139,7 @@ def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:
     """Fit many complete studies: estimates, standard errors (n, c), df and ``Noise.shared``.
 
-    ``logs`` (n, blocks, levels) start with baseline and controls. The c levels are the others or, without
-    any, the last control. Results equal those of :func:`fit_blocks`.
+    ``logs`` (n, blocks, levels) start with baseline and controls. Results equal those of :func:`fit_blocks`.
     """
     _, blocks, levels = logs.shape
     weights = arm_weights(levels, controls + 1)[min(controls, levels - 2) :]
@@ -161,8 +154,7 @@ def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarra
 def prior_df(blocks: int, comparisons: int) -> int:
     """Return the degrees of freedom that the family's variance adds to each comparison.
 
-    One per block from the fourth on, at most 3; none for a single comparison. Then the false-positive rate
-    stays below 6 % if one level is ten times as noisy.
+    With these the false-positive rate stays below 6 % if one level is ten times as noisy (simulated).
     """
     return min(max(blocks - 3, 0), 3) if comparisons > 1 else 0
 
@@ -180,10 +172,10 @@ def _moderated(squares: np.ndarray, counts: np.ndarray) -> Noise:
 
 
 def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:
-    """Return the contrasts (c, levels) of a study.
+    """Return the contrasts (c, levels) of a study, whose first ``arms`` levels are baseline and controls.
 
-    The first ``arms`` levels are baseline and controls. ``against`` maps levels to references by index; None is
-    the baseline for all. Controls are compared with the baseline alone, others with the mean of all arms.
+    ``against`` maps levels to references by index. Controls are compared with the baseline alone, others with the
+    mean of all arms.
     """
     pairs = dict.fromkeys(range(1, levels), 0) if against is None else against
     weights = np.zeros((len(pairs), levels))

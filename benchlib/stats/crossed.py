@@ -1,52 +1,20 @@
-"""Several factors at once: factorial designs, screenings, ladders; effects with intervals.
+"""Several changes at once: sums of gains, and ladders.
 
 A design is a frame of -1 and +1 with a row per level and a column per factor.
 """
 
-from collections.abc import Sequence
-from itertools import combinations, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
 
-from benchlib.errors import InputError
-from benchlib.stats.block_model import Fit, fit_blocks
-from benchlib.stats.multiple import holm
+from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.trials import Trials, read_trials
 from benchlib.stats.verdicts import analyze, by_period, percent
 
 _RENAMED = {"percent_change": "percent", "ci_low": "low", "ci_high": "high", "verdict": "verdict"}
-
-
-def effects(
-    trials: pd.DataFrame, design: pd.DataFrame, *, metric: str = "tps", order: int = 2, alpha: float = 0.05
-) -> pd.DataFrame:
-    """Return main effects and interactions up to ``order``, sorted by size.
-
-    Columns ``effect, order, percent, ci_low, ci_high, p_value, p_holm, noise``. ``percent`` is the change from
-    low to high; for an interaction, half the difference between two such changes. Intervals are single.
-    ``noise`` is the change expected from noise for that rank: a half-normal quantile (C. Daniel, 1959) times the
-    standard error. The error comes from blocks; with one block it is NaN.
-
-    Interactions need a design without aliases; use order 1 for a screening.
-
-    Raises:
-        InputError: effects are aliased.
-    """
-    data = read_trials(trials, str(design.index[0]), (), metric)
-    terms = [term for size in range(1, order + 1) for term in combinations(design.columns, size)]
-    signs = design.loc[list(data.values)]
-    coded = np.column_stack([np.ones(len(signs)), *(signs[list(term)].prod(axis=1) for term in terms)])
-    if np.linalg.matrix_rank(coded) < coded.shape[1]:
-        raise InputError("the trials cannot separate these effects; use order=1 or more trials")
-    frame, effect, error = _judged(_fit(data), 2.0 * np.linalg.pinv(coded)[1:], alpha)
-    frame.insert(0, "effect", [" × ".join(map(str, term)) for term in terms])
-    frame.insert(1, "order", [len(term) for term in terms])
-    frame["p_holm"] = holm(frame["p_value"].to_list())
-    rank = np.abs(effect).argsort().argsort()
-    frame["noise"] = percent(ndtri(0.5 + 0.5 * (rank + 0.5) / len(terms)) * error)
-    return frame.iloc[np.argsort(-np.abs(effect))].reset_index(drop=True)
 
 
 def additivity(
@@ -59,9 +27,8 @@ def additivity(
 ) -> pd.DataFrame:
     """Return whether single gains add up: a row per change, then three for all changes.
 
-    Columns ``what, percent, ci_low, ci_high, p_value``; single intervals. Rows: each factor alone; ``all, if they
-    multiplied``; ``all, as measured``; ``as measured, against that product``. Empty unless each level was
-    measured exactly once.
+    Columns ``what, percent, ci_low, ci_high, p_value``; single intervals. Empty unless each level was measured
+    exactly once.
     """
     high = design.gt(0)
     base = high.index[~high.any(axis=1)]
@@ -73,19 +40,18 @@ def additivity(
         numbers = dict.fromkeys(("percent", "ci_low", "ci_high", "p_value"), float)
         return pd.DataFrame(columns=["what", *numbers]).astype(numbers)
     data = read_trials(trials, base[0], controls, metric)
-    place = dict(zip(data.values, np.eye(data.values.shape[1]), strict=True))
-    start = np.mean([place[name] for name in (base[0], *controls)], axis=0)
-    alone = {name: place[level[0]] - start for name, level in single.items()}
-    multiplied, together = sum(alone.values()), place[whole[0]] - start
+    unit = dict(zip(data.values, np.eye(data.values.shape[1]), strict=True))
+    start = np.mean([unit[name] for name in (base[0], *controls)], axis=0)
+    alone = {str(name): unit[level[0]] - start for name, level in single.items()}
+    multiplied, together = np.sum([*alone.values()], axis=0), unit[whole[0]] - start
     rows = {
         **alone,
         "all, if they multiplied": multiplied,
         "all, as measured": together,
         "as measured, against that product": together - multiplied,
     }
-    frame, *_ = _judged(_fit(data), np.array(list(rows.values())), alpha)
-    frame.insert(0, "what", list(map(str, rows)))
-    return frame
+    frame = single_contrasts(data, rows, alpha).rename(columns={"percent_change": "percent"})
+    return frame.rename_axis("what").reset_index()
 
 
 def ladder(
@@ -98,9 +64,8 @@ def ladder(
 ) -> pd.DataFrame:
     """Return each step of a ladder, compared with the previous step and with the start.
 
-    ``steps`` are levels in order, each with one more change. Columns: ``level``, ``step_percent, step_low,
-    step_high, step_verdict``, and the same with ``total_`` for the start. Totals use Dunnett's test, steps
-    Sidak's inequality. Fewer than two steps give no rows.
+    ``steps`` are levels in order. Columns: ``level``, ``step_percent, step_low, step_high, step_verdict``, and the
+    same with ``total_`` for the start. Fewer than two steps give no rows.
 
     Raises:
         InputError: a step has no trials, or the trials are invalid.
@@ -121,8 +86,7 @@ def ladder(
 def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
     """Return the levels of a ladder in which each step adds the change with the largest gain.
 
-    ``effects`` compares the levels of ``design`` with the level without changes. A step adds several changes if
-    no level with one more was measured. Empty if ``effects`` is of another kind.
+    ``effects`` compares the levels of ``design`` with the level without changes; other kinds give no level.
     """
     high = design.gt(0)
     gains = effects.set_index("level")["percent_change"] * (
@@ -139,18 +103,17 @@ def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
     return steps
 
 
-def _fit(data: Trials) -> Fit:
-    """Return the block model of the blocks or periods that comparisons use."""
+def single_contrasts(data: Trials, weights: Mapping[str, np.ndarray], alpha: float) -> pd.DataFrame:
+    """Return contrasts of levels by name: ``percent_change, ci_low, ci_high, p_value``, not adjusted.
+
+    Blocks or periods are the units, as in ``analyze``.
+    """
     units, hosts, _ = by_period(data, data.fit())
-    return fit_blocks(units, hosts)
-
-
-def _judged(fit: Fit, weights: np.ndarray, alpha: float) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Return contrasts with single intervals and p, the log estimates and standard errors."""
-    estimate, unscaled = fit.contrasts(weights)
+    fit = fit_blocks(units, hosts)
+    estimate, unscaled = fit.contrasts(np.array([*weights.values()]))
     error = fit.residual_sd * np.sqrt(np.diag(unscaled))  # NaN without degrees of freedom
     reach = -stdtrit(fit.df, alpha / 2) * error
     with np.errstate(divide="ignore", invalid="ignore"):  # equal trials have no error
         p = 2 * stdtr(fit.df, -np.abs(estimate) / error)
-    ends = {"percent": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
-    return percent(pd.DataFrame(ends)).assign(p_value=p), estimate, error
+    ends = {"percent_change": estimate, "ci_low": estimate - reach, "ci_high": estimate + reach}
+    return pd.DataFrame(percent(pd.DataFrame(ends, [*weights]))).assign(p_value=p)

@@ -14,17 +14,11 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
-def enough(speeds: Sequence[float], margin: float) -> int:
-    """Return the first index after which no speed is higher by more than ``margin``, a fraction."""
-    return next(place for place, speed in enumerate(speeds) if max(speeds[place:]) <= speed * (1 + margin))
-
-
 def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bool) -> tuple[float, float]:
     """Return a level's drift from first to last run, and the largest undetected drift, in percent.
 
-    The second value is the drift between the middles of two levels' runs, at the upper end of the trend's 95 %
-    interval. Runs are in order of time. If not ``in_order``, the worst order is assumed: sorted inside each
-    level, one level after another. NaN if unknown.
+    The second is at the upper end of the trend's 95 % interval, between the middles of two levels' runs. If not
+    ``in_order`` of time, the worst order is assumed. NaN if unknown.
     """
     frame = pd.DataFrame({"level": levels, "log": np.log(np.asarray(speeds, float))})
     if not in_order:

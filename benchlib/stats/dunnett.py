@@ -1,9 +1,8 @@
 """Dunnett's test on any residual: the distribution of the largest |t| of contrasts.
 
 C. W. Dunnett (1955, 1964). ``scipy.stats.dunnett`` ignores blocks, so it is integrated here over
-t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s. Common are z ~ N(0, 1) and s = sqrt(chi2_df / df). Exact for product
-correlations (every complete design), otherwise the factor-analytic approximation of J. C. Hsu (1992). The trapezium rule suits
-the smooth integrands. ``scipy.special`` is much faster than ``scipy.stats`` for single numbers.
+t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s. Common are z ~ N(0, 1) and s = sqrt(chi2_df / df).
+Exact for product correlations (every complete design), otherwise by J. C. Hsu (1992).
 """
 
 from functools import lru_cache
@@ -38,9 +37,9 @@ def loadings(covariance: np.ndarray) -> tuple[float, ...]:
     return tuple(float(value) for value in np.round(np.minimum(start, _LARGEST_LOADING), 12))
 
 
-def complete_loadings(comparisons: int, arms: int) -> tuple[float, ...]:
-    """Return lambda (c,) of a complete design's levels against the mean of ``arms`` arms."""
-    return (float(np.sqrt(1 / (1 + arms))),) * comparisons if comparisons > 1 else (0.0,)
+def complete_loading(arms: int) -> float:
+    """Return lambda of each level against the mean of ``arms`` arms in a complete design."""
+    return float(np.sqrt(1 / (1 + arms)))
 
 
 def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
@@ -76,15 +75,15 @@ def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(log_chi) / np.sqrt(df), weight
 
 
-def family_tail(size: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
-    """Return the adjusted p of |t| = ``size``: Dunnett's for shared noise, else Sidak's (1967)."""
-    if shared and len(lam) > 1:
+def family_tail(size: float, lam: tuple[float, ...], df: float) -> float:
+    """Return the adjusted p of |t| = ``size``: Dunnett's, or Sidak's (1967) if all ``lam`` are 0."""
+    if any(lam) and len(lam) > 1:
         return tail(size, lam, df)
     return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * stdtr(df, -size), 1 - 1e-16))))
 
 
-def family_cut(alpha: float, lam: tuple[float, ...], df: float, *, shared: bool) -> float:
+def family_cut(alpha: float, lam: tuple[float, ...], df: float) -> float:
     """Return the |t| whose :func:`family_tail` is ``alpha``."""
-    if shared and len(lam) > 1:
+    if any(lam) and len(lam) > 1:
         return critical(alpha, lam, df)
     return float(-stdtrit(df, -np.expm1(np.log1p(-alpha) / len(lam)) / 2))

@@ -8,180 +8,113 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import described
+from benchlib.plan.metrics import Metric, described
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.crossed import effects as main_effects
+from benchlib.stats.crossed import single_contrasts
 from benchlib.stats.limits import Concern
+from benchlib.stats.multiple import holm
 from benchlib.stats.sequential import decide, plan_looks
 from benchlib.stats.strata import analyze_strata
-from benchlib.stats.verdicts import analyze
+from benchlib.stats.trials import read_trials
+from benchlib.stats.verdicts import analyze, percent
 
 EFFECTS = "effects"
 """The value of ``attrs["kind"]`` for frames of effects."""
-SHOWN = [
-    "level", "against", "n", "base", "mean", "percent_change", "ci_low", "ci_high", "p_adjusted", "verdict",
+_COLUMNS = [
+    "level", "against", "answer", "n", "base", "mean", "percent_change", "ci_low", "ci_high", "equal_low", "equal_high",
+    "p_value", "p_adjusted", "verdict", "mde_percent", "blocks_needed", "error", "df",
 ]  # fmt: skip
+SHOWN = [*_COLUMNS[:2], *_COLUMNS[3:9], "p_adjusted", "verdict"]
 """The columns of a frame of effects that a table shows."""
-_COMPARED = [
-    "percent_change",
-    "ci_low",
-    "ci_high",
-    "p_value",
-    "p_adjusted",
-    "verdict",
-    "mde_percent",
-    "blocks_needed",
-]
 
 
 def compare(
-    trials: pd.DataFrame,
-    *,
-    baseline: str,
-    controls: Sequence[str] = (),
-    against: Mapping[str, str] = MappingProxyType({}),
-    answers: Mapping[str, str] | Sequence[str] = (),
-    metric: str = "tps",
-    margin: float = 0.03,
-    alpha: float = 0.05,
-    looks: Sequence[int] = (),
-    **options: Any,
+    trials: pd.DataFrame, *, baseline: str, answers: Mapping[str, str] | Sequence[str] = (), **arguments: Any
 ) -> pd.DataFrame:
     """Return the effects of levels, a row per comparison.
 
     ``trials`` has ``block, level`` and the metric; ``part, period, host, error, doubt`` are used if present.
-    ``answers`` are the levels that answer the question, optionally with words. For other arguments see
-    :func:`judge`.
+    ``answers`` are the levels that answer the question, optionally with words. ``arguments`` are those of
+    :func:`judge` and :func:`benchlib.analyze`: ``controls, against, metric, margin, alpha, looks`` and others.
 
-    Columns:
+    Columns, percentages in percent:
 
-    - ``level, against, answer`` (words, else empty);
-    - ``n`` (trials of the side with fewer);
-    - ``base, mean`` (arithmetic means of the reference with controls and of the level, in the metric's unit);
-    - ``percent_change, ci_low, ci_high`` (percent, simultaneous interval at 1 - alpha);
-    - ``equal_low, equal_high`` (percent, interval of the equivalence test);
+    - ``level, against, answer`` (words, else empty); ``n`` (trials of the side with fewer);
+    - ``base, mean`` (arithmetic means of reference and level, in the metric's unit);
+    - ``percent_change, ci_low, ci_high`` (simultaneous interval at 1 - alpha);
+    - ``equal_low, equal_high`` (interval of the equivalence test);
     - ``p_value, p_adjusted, verdict, mde_percent, blocks_needed``;
-    - ``error, df`` (standard error of the log-ratio and its degrees of freedom).
-
-    ``attrs`` holds the facts for figures and pages.
+    - ``error, df`` (of the log-ratio). ``attrs`` holds the facts for figures and pages.
 
     Raises:
         InputError: the trials or an argument are invalid.
     """
-    analysis = judge(
-        trials, baseline=baseline, controls=controls, against=against, metric=metric, margin=margin, alpha=alpha,
-        looks=looks, **options,
-    )  # fmt: skip
     words = dict(answers) if isinstance(answers, Mapping) else {level: level for level in answers}
-    return effects_of(analysis, words)
+    return effects_of(judge(trials, baseline=baseline, **arguments), words)
 
 
 def judge(
     trials: pd.DataFrame,
     *,
-    baseline: str,
     controls: Sequence[str] = (),
     against: Mapping[str, str] = MappingProxyType({}),
     looks: Sequence[int] = (),
     alpha: float = 0.05,
     concerns: Sequence[Concern] = (),
-    **options: Any,
+    **arguments: Any,
 ) -> Analysis:
     """Return the analysis of trials with optional parts, doubts and planned looks.
 
     - ``part`` (column): levels that share noise. Parts are analysed apart and share ``alpha``.
     - ``doubt`` (column): a reason that makes the level's comparisons invalid.
-    - ``looks``: numbers of blocks after which the study may stop (``blocks: auto``); alpha is spent over them.
-    - ``options``: for :func:`benchlib.stats.verdicts.analyze`.
+    - ``looks``: numbers of blocks after which the study may stop; alpha is spent over them.
 
     Raises:
         InputError: the trials or an argument are invalid.
     """
-    concerns = [*concerns, *_doubts(trials)]
-    arguments = {"baseline": baseline, "controls": tuple(controls), "concerns": concerns, **options}
+    if "doubt" in trials:
+        doubted = trials[["level", "doubt"]].dropna().drop_duplicates().astype(str)
+        doubts = doubted[doubted["doubt"].ne("")].itertuples(index=False)
+        concerns = [*concerns, *(Concern("doubt", why, grave=True, level=level) for level, why in doubts)]
+    arguments |= {"controls": tuple(controls), "concerns": concerns}
     if looks:
         if against:
             raise InputError("looks judge all levels against one baseline: leave out 'against'")
         plan = plan_looks(trials["level"].nunique(), len(arguments["controls"]), tuple(looks))
         return decide(trials, plan, **arguments)[0]
     if "part" in trials and trials["part"].nunique() > 1:
-        first = trials.drop_duplicates("level")
-        parts = dict(zip(first["level"].astype(str), first["part"].astype(str), strict=True))
-        pairs = _against(parts, baseline, arguments["controls"], against)
-        return analyze_strata(trials, parts, against=pairs, alpha=alpha, **arguments)
+        parts = trials.drop_duplicates("level").astype({"level": str, "part": str})
+        strata = dict(zip(parts["level"], parts["part"], strict=True))
+        return analyze_strata(trials, strata, against=against, alpha=alpha, **arguments)
     return analyze(trials, against=against, alpha=alpha, **arguments)
-
-
-def _against(
-    parts: Mapping[str, str], baseline: str, controls: Sequence[str], against: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the reference of each compared level: the named one, or the baseline."""
-    references = {*against.values()} - {*against}
-    return {
-        level: against.get(level, baseline)
-        for level in parts
-        if level not in {baseline, *controls} and (level in against or level not in references)
-    }
-
-
-def _doubts(trials: pd.DataFrame) -> list[Concern]:
-    if "doubt" not in trials:
-        return []
-    rows = trials[["level", "doubt"]].dropna().drop_duplicates()
-    return [
-        Concern("doubt", str(doubt), grave=True, level=str(level))
-        for level, doubt in rows.itertuples(index=False)
-        if doubt
-    ]
 
 
 def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
     """Return an analysis as the frame of :func:`compare`: answers first, controls last."""
-    table = analysis.table.set_index("level")
-    rows = table[table.index.isin([*analysis.against])]
-    against = pd.Series(dict(analysis.against)).reindex(rows.index)
-    errors = analysis.errors.set_index("level").reindex(rows.index)
-    arms = table[table.index.isin([analysis.baseline, *analysis.controls]) & table["n"].gt(0)]
-    pooled = np.average(arms["mean"], weights=arms["n"]) if len(arms) else np.nan
+    rank = {level: number for number, level in enumerate(answers)}
+    order = sorted(analysis.against, key=lambda name: (name in analysis.controls, rank.get(name, len(rank))))
+    table, errors = (frame.set_index("level") for frame in (analysis.table, analysis.errors))
+    errors = errors.loc[order]
+    reference = table.loc[errors["against"]]
+    arms = table.loc[[analysis.baseline, *analysis.controls]]
     # levels are compared with baseline and controls together, controls with the baseline
-    together = against.eq(analysis.baseline) & ~against.index.isin(analysis.controls)
-    equal = {name: 100 * np.expm1(errors[name]) for name in ("equal_low", "equal_high")}
-    effects = pd.DataFrame(
-        {
-            "against": against,
-            "answer": pd.Series(dict(answers), dtype=object).reindex(rows.index).fillna(""),
-            "n": np.minimum(rows["n"], table["n"].reindex(against).to_numpy()),
-            "base": np.where(together, pooled, table["mean"].reindex(against)),
-            "mean": rows["mean"],
-            **{name: rows[name] for name in _COMPARED[:3]},
-            **equal,
-            **{name: rows[name] for name in _COMPARED[3:]},
-            "error": errors["error"],
-            "df": errors["df"],
-        }
+    together = errors["against"].eq(analysis.baseline) & ~errors.index.isin(analysis.controls)
+    effects = table.loc[order].assign(
+        **errors[["against", "error", "df"]],
+        answer=[answers.get(level, "") for level in order],
+        n=np.minimum(table.loc[order, "n"], reference["n"].to_numpy()),
+        base=np.where(together, np.average(arms["mean"], weights=arms["n"]), reference["mean"]),
+        **percent(errors[["equal_low", "equal_high"]]),
     )
-    place = {level: number for number, level in enumerate(answers)}
-    order = [
-        (level in analysis.controls, place.get(level, len(place)), number)
-        for number, level in enumerate(effects.index)
-    ]
-    effects = (
-        effects.iloc[sorted(range(len(order)), key=order.__getitem__)].rename_axis("level").reset_index()
+    warnings = [warning.record() for warning in analysis.warnings]
+    facts = {name: getattr(analysis, name) for name in ("baseline", "margin", "alpha", "blocks")}
+    return _with_facts(
+        effects.rename_axis("level").reset_index()[_COLUMNS],
+        analysis.metric,
+        controls=list(analysis.controls),
+        warnings=warnings,
+        **facts,
     )
-    effects.attrs = {
-        "kind": EFFECTS,
-        "baseline": analysis.baseline,
-        "controls": list(analysis.controls),
-        "metric": analysis.metric.name,
-        "title": analysis.metric.title,
-        "unit": analysis.metric.unit,
-        "higher_is_better": analysis.metric.higher_is_better,
-        "margin": analysis.margin,
-        "alpha": analysis.alpha,
-        "blocks": analysis.blocks,
-        "warnings": [warning.record() for warning in analysis.warnings],
-    }
-    return effects
 
 
 def screen(
@@ -195,31 +128,42 @@ def screen(
     """Return the effect of each change of a screening as a frame of effects, largest first.
 
     ``signs`` has a row per level and a column per change: -1 without it, +1 with it. ``answer`` names the
-    significant changes (Holm), or else the largest. ``base`` and ``mean`` are without and with the change.
+    significant changes (Holm), or else the largest. Intervals are single; NaN with one block.
 
     Raises:
         InputError: the trials are not those of the design.
     """
-    shown = described(metric)
+    measured = described(metric)
     trials = trials[trials["level"].isin(signs.index)]  # without the controls
-    rows = main_effects(trials, signs, metric=metric, order=1, alpha=alpha)
-    up, down = shown.directions
-    good = trials.dropna(subset=[metric]).set_index("level")[metric].astype(float)
-    significant = rows["p_holm"] < alpha
-    sides = [signs.index[signs[name] == sign] for name in rows["effect"] for sign in (-1, 1)]
-    means = [good[good.index.isin(side)].mean() for side in sides]
-    named = significant if significant.any() else pd.Series(rows.index == 0, rows.index)
-    effects = pd.DataFrame({
-        "level": rows["effect"], "against": "without it", "answer": rows["effect"].where(named, ""),
-        "n": trials["block"].nunique(), "base": means[::2], "mean": means[1::2],
-        "percent_change": rows["percent"], "ci_low": rows["ci_low"], "ci_high": rows["ci_high"],
-        "equal_low": np.nan, "equal_high": np.nan, "p_value": rows["p_value"], "p_adjusted": rows["p_holm"],
-        "verdict": np.where(significant, np.where(rows["percent"] > 0, up, down), "inconclusive"),
-        **dict.fromkeys(("mde_percent", "blocks_needed", "error", "df"), np.nan),
-    })  # fmt: skip
-    effects.attrs = {
-        "kind": EFFECTS, "baseline": "without it", "controls": [], "metric": metric, "title": shown.title, "unit": shown.unit,
-        "higher_is_better": shown.higher_is_better, "margin": margin, "alpha": alpha,
-        "blocks": int(trials["block"].nunique()), "warnings": [],
-    }  # fmt: skip
+    data = read_trials(trials, str(signs.index[0]), (), metric)
+    coded = np.column_stack([np.ones(data.values.shape[1]), signs.loc[list(data.values)]])
+    if np.linalg.matrix_rank(coded) < coded.shape[1]:
+        raise InputError("the trials cannot separate the changes of this screening; more levels are needed")
+    weights = 2.0 * np.linalg.pinv(coded)[1:]
+    effects = single_contrasts(data, {str(n): w for n, w in zip(signs.columns, weights, strict=True)}, alpha)
+    effects["p_adjusted"] = holm(effects["p_value"].to_list())
+    size = np.log1p(effects["percent_change"] / 100).abs()
+    effects = effects.iloc[np.argsort(-size)].rename_axis("level").reset_index()
+    significant = effects["p_adjusted"] < alpha
+    named = significant if significant.any() else effects.index == 0
+    sides = signs.loc[list(data.values), effects["level"]].to_numpy()
+    means = [[np.nanmean(data.values.to_numpy()[:, side == sign]) for side in sides.T] for sign in (-1, 1)]
+    up, down = measured.directions
+    blocks = int(trials["block"].nunique())
+    effects = effects.assign(
+        against="without it",
+        answer=effects["level"].where(named, ""),
+        n=blocks,
+        base=means[0],
+        mean=means[1],
+        verdict=np.where(significant, np.where(effects["percent_change"] > 0, up, down), "inconclusive"),
+    )
+    facts = {"baseline": "without it", "controls": [], "margin": margin, "alpha": alpha, "blocks": blocks}
+    return _with_facts(effects.reindex(columns=_COLUMNS), measured, warnings=[], **facts)
+
+
+def _with_facts(effects: pd.DataFrame, metric: Metric, **facts: Any) -> pd.DataFrame:
+    """Return a frame of effects with the facts for figures and pages."""
+    about: dict[str, Any] = {name: getattr(metric, name) for name in ("title", "unit", "higher_is_better")}
+    effects.attrs = {"kind": EFFECTS, "metric": metric.name} | about | facts
     return effects

@@ -15,8 +15,7 @@ def gate(row: Mapping[str, Any], attrs: Mapping[str, Any], tolerance: float) -> 
     """Return the outcome of a comparison that may be slower by ``tolerance``, and the reason.
 
     ``row`` is a row of :func:`benchlib.compare`, perhaps with ``unmet`` (conditions) and ``limit``; ``attrs``
-    are the frame's. Passed: the interval, an equivalence within the tolerance, or a verdict *faster* shows it.
-    Slower: the verdict is *slower* and the change exceeds the tolerance. Otherwise unknown.
+    are the frame's. Passed: the interval, an equivalence within the tolerance, or *faster* shows it.
     """
     most, verdict, sign = 100 * tolerance, row["verdict"], -1 if attrs["higher_is_better"] else 1
     loss, worst = sign * row["percent_change"], max(sign * row["ci_low"], sign * row["ci_high"])

@@ -1,7 +1,4 @@
-"""Limits of comparisons: each code with a fixed sentence, its reason and an advice.
-
-Sentences hold at most a level and a value. No other module turns limits into words.
-"""
+"""Limits of comparisons: each code with a fixed sentence, its reason and an advice."""
 
 from __future__ import annotations
 
@@ -29,9 +26,8 @@ class Sentence(NamedTuple):
 class Concern:
     """A limit of a study or of a comparison.
 
-    ``code`` is a key of :data:`SENTENCES`; ``level`` None means the study. ``others`` counts further levels with the
-    same limit and values of their own. A grave concern makes the verdict of
-    ``level`` invalid, or all verdicts if ``level`` is None, the baseline or a control.
+    ``code`` is a key of :data:`SENTENCES`; ``level`` None means the study. ``others`` counts further levels with
+    this limit. A grave concern makes verdicts invalid.
     """
 
     code: str

@@ -1,7 +1,6 @@
 """Power of a design: minimum detectable effects and required numbers of blocks.
 
-Two-sided t with the verdict's adjusted cut, from the noncentral t. Equivalence at a true zero: 2 P(T > t) - 1
-(K. F. Phillips, 1990). Effects are log-ratios.
+Noncentral t; equivalence at a true zero: 2 P(T > t) - 1 (K. F. Phillips, 1990). Effects are log-ratios.
 """
 
 from bisect import bisect_left
@@ -38,8 +37,8 @@ class Plan:
 
     def cut(self, blocks: int) -> float:
         """Return the family's critical |t|."""
-        shared = self.loading > 0 and prior_df(blocks - self.hosts + 1, self.count) > 0
-        return family_cut(self.alpha, (self.loading,) * self.count, self.df(blocks), shared=shared)
+        shared = prior_df(blocks - self.hosts + 1, self.count) > 0
+        return family_cut(self.alpha, (self.loading * shared,) * self.count, self.df(blocks))
 
 
 @lru_cache(maxsize=8192)
@@ -53,9 +52,8 @@ def blocks_to_answer(
 ) -> int | None:
     """Return the total number of blocks that would settle a comparison; None above MOST_BLOCKS.
 
-    Settled: an effect of ``margin`` (a fraction) is found and a true zero is shown equivalent, each with 80 %
-    power. ``sd`` is a trial's deviation; ``variance_factor`` the contrast's variance in units of sd**2 / blocks.
-    The result exceeds ``present``.
+    Settled: an effect of ``margin`` is found and a true zero is shown equivalent, each with 80 % power. ``sd`` is a
+    trial's deviation; ``variance_factor`` the contrast's variance in units of sd**2 / blocks.
     """
     smallest = float(np.log1p(margin))
 

@@ -1,7 +1,6 @@
 """Early stopping: a few planned looks, each with its share of alpha.
 
-Alpha spending (K. K. G. Lan and D. L. DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987).
-The alphas come from a simulation of the design's largest |t|.
+Alpha spending (Lan and DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987), by simulation.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from scipy.special import stdtrit
 from benchlib.plan.design import LOOKS
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import fit_complete, prior_df
-from benchlib.stats.dunnett import complete_loadings, family_cut, family_tail
+from benchlib.stats.dunnett import complete_loading, family_cut, family_tail
 from benchlib.stats.limits import Concern
 from benchlib.stats.verdicts import GRAVE, analyze
 
@@ -25,7 +24,6 @@ EXTENSION = 0.1
 """The share of alpha for an unplanned extension; the total error rate is then 6 % (simulated)."""
 _SESSIONS = 200_000
 _CHUNK = 20_000
-_BIAS_SESSIONS = 4_000
 _EXPONENT = 1.5
 _UNEQUAL = 10.0
 """Cuts hold for equal noise, and if half of the levels are this much noisier."""
@@ -42,8 +40,7 @@ class SequentialPlan:
 def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
     """Return the analysis at the last look passed, and the reason to stop, or None to go on.
 
-    A study stops at a look if all verdicts are settled or invalid, and at the last look. Results of an early
-    stop state their bias. ``arguments`` are for ``analyze``.
+    A study stops at a look if all verdicts are settled or invalid, and at the last look.
     """
     sizes = trials.groupby("block")["level"].nunique()
     blocks = int((sizes == sizes.max()).sum())  # complete blocks only
@@ -56,8 +53,8 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tupl
         return analysis, None
     if verdicts == {"invalid"}:
         return analysis, f"invalid at {blocks} blocks"
-    warnings = (*analysis.warnings, _stopped_early(analysis, plan, blocks))
-    return replace(analysis, warnings=warnings), f"settled at {blocks} blocks"
+    note = Concern("stopped_early", f"{blocks} of {plan.looks[-1]} blocks")
+    return replace(analysis, warnings=(*analysis.warnings, note)), f"settled at {blocks} blocks"
 
 
 @lru_cache(maxsize=64)
@@ -67,12 +64,12 @@ def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> Se
     ``looks`` are rising numbers of blocks, 3 or more. A new design takes about a second.
     """
     comparisons = max(levels - 1 - controls, 1)
-    lam = complete_loadings(comparisons, controls + 1)
+    loading = complete_loading(controls + 1)
     cuts = [_cuts(_largest_t(levels, controls, looks, ratio), looks) for ratio in (1.0, _UNEQUAL)]
     alphas = []
     for cut, look in zip(np.max(cuts, axis=0).tolist(), looks, strict=True):
         prior = prior_df(look, comparisons)
-        alphas.append(family_tail(cut, lam, look - 1 + prior, shared=prior > 0))
+        alphas.append(family_tail(cut, (loading * (prior > 0),) * comparisons, look - 1 + prior))
     return SequentialPlan(looks, tuple(alphas))
 
 
@@ -139,7 +136,7 @@ def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Jud
 def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
     estimate, error, df, shared = fit_complete(logs, controls)
     count = estimate.shape[1]
-    family = family_cut(alpha, complete_loadings(count, 1 + controls), df, shared=shared)
+    family = family_cut(alpha, (complete_loading(1 + controls) * shared,) * count, df)
     cuts = -stdtrit(df, alpha / 2), family, -stdtrit(df, -np.expm1(np.log1p(-alpha) / count))
     return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
 
@@ -158,30 +155,3 @@ def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: f
         for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
     ]
     return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
-
-
-def _stopped_early(analysis: Analysis, plan: SequentialPlan, blocks: int) -> Concern:
-    """Return the limit that states the bias of estimates after early stopping.
-
-    Method: simulate studies with the measured effects and noise, and take those that stop at the same look.
-    Subtract their mean bias, correct the noise (quiet studies stop early), and repeat once.
-    """
-    table = analysis.table.set_index("level").loc[analysis.asked]
-    measured = np.log1p(table["percent_change"].to_numpy(float) / 100)
-    controls, place = len(analysis.controls), plan.looks.index(blocks)
-    shape = (_BIAS_SESSIONS, plan.looks[-1], 1 + controls + len(table))
-    noise = np.random.default_rng(1).normal(0.0, analysis.residual_sd, shape)
-    effects, scale = measured, 1.0
-    for _ in range(2):
-        looks = at_looks(scale * noise, plan, controls)
-        fit, stopped = looks[place][0], stops(looks, effects, analysis.margin) == place
-        if not stopped.any():
-            break
-        bias = fit.moved(effects).estimate[stopped].mean(axis=0) - effects
-        scale = float(fit.error.mean() / fit.error[stopped].mean())
-        effects = measured - np.clip(bias * np.sign(measured), 0, np.abs(measured)) * np.sign(measured)
-    points = table["percent_change"] - 100 * np.expm1(effects)
-    biases = ", ".join(
-        f"“{name}” {value:+.1f} points" for name, value in points.items() if abs(value) >= 0.05
-    )
-    return Concern("stopped_early", f"{blocks} of {plan.looks[-1]} blocks; bias about {biases or '0 points'}")

@@ -24,8 +24,8 @@ _FEW_SHOWN = 3
 class Trials:
     """Checked trials: positive ``values`` (blocks, levels), NaN if missing.
 
-    Levels: baseline, controls, others by category or first appearance. Blocks are sorted if possible. ``hosts``
-    has each block's host (0 if unknown), ``periods`` the number of its period on that host, or None.
+    Baseline and controls come first; blocks are sorted if possible. ``hosts`` has each block's host (0 if
+    unknown), ``periods`` the number of its period on that host, or None.
     """
 
     values: pd.DataFrame
@@ -46,23 +46,18 @@ class Trials:
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
     """Check a frame and return its trials.
 
-    Rows with an ``error`` or without a value are omitted and reported. Accepted: other columns, any block
-    labels, numbers as text, numeric levels (as text).
+    Rows with an ``error`` or without a value are omitted and reported.
 
     Raises:
-        InputError: a column, block or level is missing. A value is not positive and finite. A (block, level) is
-            duplicated. The baseline or a control is unknown. A block has two periods or hosts. Only one level exists.
+        InputError: a trial is invalid or duplicated, or there is nothing to compare.
     """
-    for column in ("block", "level", metric):
+    for column in ("block", "level", metric, "error", "host", "period"):
         count = int((frame.columns == column).sum())
-        if count != 1:
+        if count > 1 or (count == 0 and column in ("block", "level", metric)):
             columns = ", ".join(map(str, frame.columns)) or "none"
             raise InputError(
                 f"the trials need one column {column!r}, here are {count}; their columns: {columns}"
             )
-    for column in ("error", "host", "period"):
-        if int((frame.columns == column).sum()) > 1:
-            raise InputError(f"the trials need one column {column!r} at most")
     if frame.empty:
         raise InputError("there are no trials to analyse")
     for column in ("block", "level"):
@@ -87,16 +82,13 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     blocks = list(dict.fromkeys(usable["block"]))
     with suppress(TypeError):  # mixed labels keep their order
         blocks = sorted(blocks, key=_natural)
-    row_of = {block: row for row, block in enumerate(blocks)}
+    index = pd.Index(blocks, tupleize_cols=False)
     values = np.full((len(blocks), len(levels)), np.nan)
-    values[[row_of[block] for block in usable["block"]], pd.Index(levels).get_indexer(usable["level"])] = (
-        value
-    )
+    values[index.get_indexer_for(usable["block"]), pd.Index(levels).get_indexer(usable["level"])] = value
     concerns = (
         *_left_out("failed_trials", labels[failed], len(frame), frame.get("error")),
         *_left_out("missing_values", labels[missing], len(frame)),
     )
-    index = pd.Index(blocks, tupleize_cols=False)
     hosts, periods = (_of_blocks(frame, column, labels["block"], index) for column in ("host", "period"))
     hosts = pd.Series(0, index) if hosts is None else hosts
     if periods is not None:  # each host has its own clusters
@@ -119,9 +111,8 @@ def _of_blocks(
     """Return a column's value for each block, or None if the column is empty."""
     if column not in frame or (blank := _blank(frame[column])).all():
         return None
-    pairs = pd.DataFrame({"block": block, "value": frame[column].to_numpy()})[~blank].drop_duplicates()
     value: dict[Hashable, Any] = {}
-    for name, found in pairs.itertuples(index=False):
+    for name, found in zip(block[~blank], frame[column][~blank], strict=True):
         if value.setdefault(name, found) != found:
             raise InputError(f"block {name} has two {column}s, {value[name]} and {found}; one is expected")
     if missing := [name for name in index if name not in value]:
@@ -162,7 +153,7 @@ def _level_order(
     dtype: Any, labels: pd.DataFrame, usable: pd.DataFrame, arms: Sequence[str], metric: str
 ) -> list[str]:
     """Return the levels: ``arms``, then the others by category or appearance."""
-    names, measured = labels["level"].unique().tolist(), set(usable["level"].unique())
+    names, measured = labels["level"].unique().tolist(), set(usable["level"])
     if isinstance(dtype, pd.CategoricalDtype):
         names = [name for name in dtype.categories.astype(str) if name in names]
     for place, name in enumerate(arms):

@@ -1,4 +1,4 @@
-"""Users' trial files as frames: unusual but clear forms are read and reported, others refused. Pure."""
+"""Users' trial files as frames: clear forms are read and reported, others refused."""
 
 import codecs
 import csv
@@ -35,11 +35,7 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def _refuse_summaries(frame: pd.DataFrame, name: str) -> None:
-    """Check that no row is a summary, such as an average.
-
-    Raises:
-        InputError: some are.
-    """
+    """Check that no row is a summary, such as an average."""
     rows = []
     # levels may be called "best" or "max"
     for column, known in (("block", _SUMMARIES), ("level", _AVERAGES)):

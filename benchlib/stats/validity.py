@@ -1,6 +1,7 @@
 """Validity checks: each returns concerns; grave ones invalidate verdicts. No trial is removed."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -29,31 +30,28 @@ _POISSON_SIGMAS = 3.0
 def outliers(residual: np.ndarray, df: float) -> np.ndarray:
     """Return the (block, level) indices of trials with extreme studentised residuals.
 
-    Two-sided t with df - 1 at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982), for complete designs.
+    Two-sided t with df - 1 at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982).
     """
     n = np.isfinite(residual).sum()
-    if df < 2:
-        return np.zeros((0, 2), dtype=int)
     scaled = residual**2 * n / df
-    left = np.maximum(np.nansum(residual**2) - scaled, 1e-300) / (df - 1)
-    beyond = np.sqrt(scaled / left) > -stdtrit(df - 1, _OUTLIER_ALPHA / (2 * n))
-    return np.argwhere(beyond)
+    left = np.maximum(np.nansum(residual**2) - scaled, 1e-300) / max(df - 1, 1)
+    # without a second degree of freedom nothing is an outlier
+    return np.argwhere((df >= 2) & (np.sqrt(scaled / left) > -stdtrit(df - 1, _OUTLIER_ALPHA / (2 * n))))
 
 
 def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]") -> list[Concern]:
-    """Return the concerns about trends of trials over the study, by host.
+    """Return the concerns about trends of logs (blocks, levels) over the study, by host.
 
-    A trend of all levels' logs (blocks, levels) is a note, because blocks cancel it. A trend of a comparison in
-    ``pairs`` is grave: no single effect exists. It is tested at 0.001 over all comparisons.
+    A trend of all levels is a note, because blocks cancel it. A trend of a comparison in ``pairs`` is grave: no
+    single effect exists.
     """
-    (p, change), *_ = _trends(logs.mean(axis=1, skipna=False).to_frame(), hosts).to_numpy()
-    concerns = []
-    if p <= _HOST_ALPHA:
-        concerns.append(Concern("host_drift", f"{change:+.1f} %"))
+    whole = _trends(logs.mean(axis=1, skipna=False).to_frame(), hosts)
     trends = _trends(logs[list(pairs)] - logs[list(pairs.values())].to_numpy(), hosts)
-    for name, _, change in trends[trends["p"] * len(pairs) <= _DRIFT_ALPHA].itertuples():
-        concerns.append(Concern("effect_drift", f"{change:+.1f} %", grave=True, level=str(name)))
-    return concerns
+    drifting = trends["change"][trends["p"] * len(pairs) <= _DRIFT_ALPHA]
+    return [
+        *(Concern("host_drift", f"{change:+.1f} %") for change in whole["change"][whole["p"] <= _HOST_ALPHA]),
+        *(Concern("effect_drift", f"{drift:+.1f} %", True, str(name)) for name, drift in drifting.items()),
+    ]
 
 
 def _trends(logs: pd.DataFrame, hosts: "pd.Series[Any]") -> pd.DataFrame:
@@ -79,27 +77,27 @@ def unsteady(
 ) -> list[Concern]:
     """Return the concerns about levels whose trials start or end differently.
 
-    ``readings``: a series per trial, by level. Test: the mean without the first or last quarter is the same (t
-    over trials, false discovery rate 5 %). Grave if the change exceeds ``margin``. ``cycles`` are checkpoint
-    cycles per trial: whole cycles must differ too. ``under_way`` is the share of transactions that run at once:
-    smaller changes are ignored.
+    - ``readings``: a series per trial, by level. Test: the mean without the first or last quarter is the same
+      (t over trials, false discovery rate 5 %). Grave if the change exceeds ``margin``.
+    - ``cycles``: checkpoint cycles per trial; whole cycles must differ too.
+    - ``under_way``: the share of transactions that run at once; smaller changes are ignored.
     """
-    short, good, ends = dict[str, str](), dict[str, list[np.ndarray]](), list[tuple[str, str, np.ndarray]]()
+    short, good = dict[str, str](), dict[str, list[np.ndarray]]()
     for level, trials in readings.items():
         series = [x[np.isfinite(x)] for x in (np.asarray(trial, dtype=float) for trial in trials)]
-        good[level] = series = [x for x in series if len(x) >= _READINGS and x.any()]
+        series = [x for x in series if len(x) >= _READINGS and x.any()]
         if len(series) < _PROFILES:
             short[level] = f"fewer than {_PROFILES} trials with {_READINGS} readings"
-            continue
-        ends += [(level, end, _without(_QUARTER, end, series)) for end in ("first", "last")]
-    largest = dict[str, tuple[str, float]]()
-    p = benjamini_hochberg([_p_of_zero(changes) for *_, changes in ends])
-    for (level, end, changes), q in zip(ends, p, strict=True):
-        # one unsteady end affects both tests; report the larger change
-        if q <= _UNSTEADY_ALPHA and abs(changes.mean()) > abs(largest.get(level, ("", 0.0))[1]):
-            largest[level] = end, float(changes.mean())
+        else:
+            good[level] = series
+    ends = list(product(good, ("first", "last")))
+    tested = [_without(_QUARTER, end, good[level]) for level, end in ends]
+    frame = pd.DataFrame(ends, columns=["level", "end"]).assign(change=[change.mean() for change in tested])
+    frame = frame[benjamini_hochberg([*map(_p_of_zero, tested)]) <= _UNSTEADY_ALPHA]
+    # one unsteady end affects both tests; report the larger change
+    largest = frame.sort_values("change", key=abs, ascending=False, kind="stable").drop_duplicates("level")
     concerns = list[Concern]()
-    for level, (end, change) in largest.items():
+    for level, end, change in largest.sort_index().itertuples(index=False):
         left_out = f"{end} quarter"
         # transactions still running at a quarter's end explain this much
         if abs(change) <= under_way.get(level, 0.0) / (1 - _QUARTER):
@@ -135,7 +133,7 @@ def _p_of_zero(values: np.ndarray) -> float:
 
 
 def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Concern | None:
-    """Return the concern about a level's failed or retried transactions; grave above 1 failure in 1000."""
+    """Return the concern about failed or retried transactions; grave above 1 failure in 1000."""
     total = transactions + failed
     if total <= 0:
         return Concern("no_transactions", grave=True, level=level)
@@ -153,9 +151,8 @@ def behind_schedule(
 ) -> Concern | None:
     """Return the concern about a level's trials that missed their fixed rate; grave if most did.
 
-    Per trial: transactions, transactions/s, mean lag. Missed: below 98 % of the rate, and one of two more. Either
-    it is beyond three standard deviations of pgbench's Poisson schedule, or the mean lag exceeds 1 % of the trial.
-    Under constant overload the final lag is twice the mean, and latency depends on the trial's length.
+    Missed: below 98 % of the rate, and beyond three standard deviations of pgbench's Poisson schedule. A mean lag
+    above 1 % of the trial shows it too.
     """
     done, reached, lag = (np.asarray(values, dtype=float) for values in (transactions, tps, lag_ms))
     seconds = done / reached
@@ -183,7 +180,7 @@ def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
 def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
     """Return a grave concern if the load tool was the bottleneck in most trials.
 
-    ``shares``: per trial, the tool's CPU time over the time available to its threads; NaN if unknown.
+    ``shares``: per trial, the tool's CPU time over that of its threads; NaN if unknown.
     """
     busy = pd.Series(shares, dtype=float).median()
     if not busy >= BUSY_CLIENT:
@@ -206,9 +203,8 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:
     """Return the concern about more durable commits than the WAL device can flush.
 
-    For loads that always write, with ``fsync`` and ``synchronous_commit`` on; ``fsyncs_per_s`` is from
-    ``pg_test_fsync``. One flush commits at most once per client (PostgreSQL documentation, "Asynchronous
-    Commit"). 50 % more is accepted.
+    For loads that always write, with ``fsync`` and ``synchronous_commit`` on. One flush commits at most once per
+    client; 50 % more is accepted.
     """
     most = fsyncs_per_s * clients
     if commits_per_s <= _FLUSH_NOISE * most:

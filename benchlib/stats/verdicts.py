@@ -1,7 +1,4 @@
-"""Verdicts on a factor: block model, Dunnett's intervals, equivalence.
-
-All computations use logarithms; results are in percent.
-"""
+"""Verdicts on a factor: block model, Dunnett's intervals, equivalence; on logarithms."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -25,7 +22,7 @@ GRAVE = 0.2
 """A control that differs at this share of alpha invalidates all verdicts."""
 _DOUBTED = 0.1
 """Hosts are not pooled if a comparison's p of equal effects is below this."""
-HOST_BY_LEVEL = "host_by_level"
+_ERRORS = ["against", "estimate", "error", "df", "equal_low", "equal_high"]
 POOLED_FROM = 0.5
 """Periods or hosts are pooled only if p of their interaction with levels exceeds this."""
 
@@ -50,21 +47,16 @@ def analyze(
     - ``controls``: A/A arms of the baseline. One that differs at ``alpha`` is reported; at a fifth of it, all
       verdicts are invalid.
     - ``margin``: the smallest fraction that matters. ``alpha``: the family's error rate.
-    - ``higher_is_better``, ``lower_is_better``: the direction of an unknown metric (see ``foreign_metric``).
+    - ``higher_is_better``, ``lower_is_better``: the direction of an unknown metric.
     - ``concerns``: limits found elsewhere; grave ones invalidate.
-    - ``against``: references other than the baseline, by Sidak's inequality. A level that is only a reference
-      is not compared.
-    - ``families``: the number of parts that share ``alpha`` (see ``analyze_strata``).
+    - ``against``: references other than the baseline. A level that is only a reference is not compared.
+    - ``families``: the number of parts that share ``alpha``.
     - ``fixed_hosts``: conclude about these hosts only.
 
-    Column ``period``: blocks that share clusters (see ``by_period``). Column ``host``: see ``_by_host``; if an
-    effect differs between hosts, its verdict is :data:`BY_HOST`.
-
-    Fewer than three blocks, or values that repeat exactly, are inconclusive. A difference inside the margin is
-    still called faster or slower.
+    Optional columns: ``error``, ``period`` (blocks that share clusters), ``host``.
 
     Raises:
-        InputError: the frame or a parameter is invalid (see ``read_trials``).
+        InputError: the frame or a parameter is invalid.
     """
     arms = _arms(baseline, controls, margin, alpha)
     measured = foreign_metric(metric, higher_is_better=higher_is_better, lower_is_better=lower_is_better)
@@ -82,9 +74,7 @@ def analyze(
         warnings += validity.drifts(data.logs, pairs, data.hosts)
     units, hosts, period_concerns = by_period(data, fit)
     judged, host_concerns = _by_host(units, hosts, pairs, weights, alpha, fixed=fixed_hosts)
-    differing = {
-        concern.level for concern in host_concerns if concern.code == HOST_BY_LEVEL and not fixed_hosts
-    }
+    differing = {c.level for c in host_concerns if c.code == "host_by_level" and not fixed_hosts}
     warnings += period_concerns + host_concerns
 
     control_weights, other_weights = np.split(weights, [len(controls)])
@@ -94,7 +84,8 @@ def analyze(
     rows = pd.concat([control_rows, other_rows]).set_axis(list(pairs))
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
-    table = _levels(data.values)
+    table = data.values.agg(["count", "mean", "std"]).T.set_axis(["n", "mean", "sd"], axis=1)
+    table = table.astype({"n": int}).assign(cv=100 * table["sd"] / table["mean"])
     few = set(table.index[table["n"] < LEAST_BLOCKS])
     changes = _changes(data.logs, pairs, weights)
     few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # blocks that have both sides
@@ -135,9 +126,7 @@ def analyze(
         alpha=alpha,
         warnings=tuple(warnings),
         differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
-        errors=rows[["against", "estimate", "error", "df", "equal_low", "equal_high"]]
-        .rename_axis("level")
-        .reset_index(),
+        errors=rows[_ERRORS].rename_axis("level").reset_index(),
         residual_sd=fit.residual_sd,
     )
 
@@ -145,9 +134,8 @@ def analyze(
 def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
     """Return the logs of blocks or of periods for the comparisons, their hosts, and concerns.
 
-    Blocks on the same clusters are not replicates, so period means replace them. Blocks are used if levels
-    differ no more between periods than between blocks (F, p above :data:`POOLED_FROM`). With fewer than three
-    periods blocks are used too, and verdicts hold for these clusters only.
+    Blocks on the same clusters are not replicates: period means replace them if levels differ more between
+    periods than between blocks. With fewer than three periods, verdicts hold for these clusters only.
     """
     periods, logs, hosts = data.periods, data.logs, data.hosts
     if periods is None or (count := periods.nunique()) == len(periods):
@@ -156,9 +144,8 @@ def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", l
         times = "once" if count == 1 else "twice"
         return logs, hosts, [Concern("clusters_stay", f"{times} for {len(periods)} blocks")]
     means, hosts_of_means = _means(logs, fit, periods), hosts.groupby(periods.to_numpy()).first()
-    if _negligible(fit, periods, fit_blocks(means, hosts_of_means).df):
-        return logs, hosts, []
-    return means, hosts_of_means, []
+    negligible = _negligible(fit, periods, fit_blocks(means, hosts_of_means).df)
+    return (logs, hosts, []) if negligible else (means, hosts_of_means, [])
 
 
 def _by_host(
@@ -172,9 +159,8 @@ def _by_host(
 ) -> tuple[Fit, list[Concern]]:
     """Return the fit for comparisons on several hosts, with concerns.
 
-    Hosts are a sample: each host's mean is one observation, with hosts - 1 degrees of freedom. Blocks are used
-    instead if hosts differ no more than blocks do (F, p above :data:`POOLED_FROM`, no single comparison below
-    ``_DOUBTED``). ``fixed``: conclude about these hosts, with the noise inside them.
+    Each host's mean is one observation, unless levels differ no more between hosts than between blocks.
+    ``fixed``: conclude about these hosts, with the noise inside them.
     """
     count = hosts.nunique()
     if count == 1:
@@ -184,7 +170,7 @@ def _by_host(
     for name in map(str, p.index[p <= alpha]):
         by_host = means[name].dropna().sort_values()
         listed = ", ".join(f"{percent(change):+.1f} % on {host}" for host, change in by_host.items())
-        differ.append(Concern(HOST_BY_LEVEL, f"{listed} (p = {p[name]:.2g})", level=name))
+        differ.append(Concern("host_by_level", f"{listed} (p = {p[name]:.2g})", level=name))
     if differ:
         tested = "effects differ between them"
     elif p.notna().any():
@@ -192,12 +178,10 @@ def _by_host(
     else:
         tested = "whether effects differ between them cannot be seen"
     whole = fit_blocks(logs)
-    if fixed and len(logs) - count >= 1:
+    alike = _negligible(whole, hosts, (count - 1) * (logs.shape[1] - 1)) and not (single < _DOUBTED).any()
+    if fixed and len(logs) > count:
         fit, claim = fit_blocks(logs, hosts), "these hosts only, as requested"
-    elif (
-        _negligible(whole, hosts, (count - 1) * (whole.residual.shape[1] - 1))
-        and not (single < _DOUBTED).any()
-    ):
+    elif alike:
         fit, claim = whole, "hosts such as these"
     else:
         fit, claim = (fit_blocks(_means(logs, whole, hosts)), "hosts such as these (each is one observation)")
@@ -247,11 +231,7 @@ def percent(log_ratio: Any) -> Any:
 
 
 def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
-    """Return the baseline and its controls as text.
-
-    Raises:
-        InputError: an argument is invalid.
-    """
+    """Return the baseline and its controls as text, after a check of all arguments."""
     names = [controls] if isinstance(controls, str) else list(controls)
     arms = tuple(str(name) for name in [baseline, *names])
     if len(set(arms)) < len(arms):
@@ -263,8 +243,18 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
     return arms
 
 
+def references(levels: Sequence[str], arms: Sequence[str], against: Mapping[str, str]) -> dict[str, str]:
+    """Return the reference of each compared level, controls first.
+
+    ``arms`` are baseline and controls. A level that is only a reference is not compared.
+    """
+    only_references = {*against.values()} - {*against}
+    compared = [name for name in levels if name not in arms and name not in only_references]
+    return dict.fromkeys(arms[1:], arms[0]) | {name: against.get(name, arms[0]) for name in compared}
+
+
 def _contrasts(
-    levels: Sequence[str], arms: tuple[str, ...], against: Mapping[str, str]
+    levels: list[str], arms: tuple[str, ...], against: Mapping[str, str]
 ) -> tuple[dict[str, str], np.ndarray]:
     """Return each compared level's reference, and the contrasts (c, levels)."""
     if unknown := {*against, *against.values()} - set(levels):
@@ -272,14 +262,9 @@ def _contrasts(
     for name, other in against.items():
         if name in arms or name == other:
             raise InputError(f"level {name!r} cannot be compared with {other!r}")
-    only_references = set(against.values()) - set(against)
-    pairs = dict.fromkeys(arms[1:], arms[0]) | {
-        name: against.get(name, arms[0])
-        for name in levels
-        if name not in arms and name not in only_references
-    }
-    places = {levels.index(name): levels.index(other) for name, other in pairs.items()}
-    return pairs, arm_weights(len(levels), len(arms), places)
+    pairs = references(levels, arms, against)
+    numbers = {levels.index(name): levels.index(other) for name, other in pairs.items()}
+    return pairs, arm_weights(len(levels), len(arms), numbers)
 
 
 # --- reasons for doubt ----------------------------------------------------------------
@@ -287,41 +272,25 @@ def _contrasts(
 
 def _incomplete(data: Trials) -> list[Concern]:
     blocks, total, counts = len(data.values), data.values.size, data.values.count()
-    concerns = []
+    absent = total - counts.sum()
+    concerns = [Concern("incomplete_blocks", f"{absent} of {total}")] if absent else []
     if blocks < LEAST_BLOCKS:
-        concerns.append(Concern("few_blocks", str(blocks)))
-    if absent := total - counts.sum():
-        concerns.append(Concern("incomplete_blocks", f"{absent} of {total}"))
-    for name, count in counts.items() if blocks >= LEAST_BLOCKS else ():
-        if count < LEAST_BLOCKS:
-            concerns.append(Concern("few_trials", str(count), level=str(name)))
-    return concerns
+        return [Concern("few_blocks", str(blocks)), *concerns]
+    few = counts[counts < LEAST_BLOCKS].items()
+    return [*concerns, *(Concern("few_trials", str(count), level=str(name)) for name, count in few)]
 
 
 def _control_concerns(controls: pd.DataFrame, blocks: int, alpha: float) -> list[Concern]:
     if controls.empty:
         return [Concern("no_control")]
-    concerns = []
-    for name, row in controls[controls["p_adjusted"] <= alpha].iterrows() if blocks >= LEAST_BLOCKS else ():
-        change = f"{percent(row['estimate']):+.1f} % (p = {row['p_adjusted']:.2g})"
-        grave = bool(row["p_adjusted"] <= GRAVE * alpha)
-        concerns.append(Concern("control_differs", change, grave=grave, level=str(name)))
-    return concerns
-
-
-# --- frames -------------------------------------------------------------------------
-
-
-def _levels(values: pd.DataFrame) -> pd.DataFrame:
-    """Return ``n, mean, sd, cv`` by level, in the metric's unit and in percent."""
-    n, mean, sd = values.count(), values.mean(), values.std()
-    return pd.DataFrame({"n": n, "mean": mean, "sd": sd, "cv": 100 * sd / mean})
+    differing = controls[(controls["p_adjusted"] <= alpha) & (blocks >= LEAST_BLOCKS)]
+    return [
+        Concern("control_differs", f"{percent(change):+.1f} % (p = {p:.2g})", p <= GRAVE * alpha, str(name))
+        for name, change, p in differing[["estimate", "p_adjusted"]].itertuples()
+    ]
 
 
 def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) -> pd.DataFrame:
-    """Return each level's log-ratio to its reference inside each block.
-
-    The baseline's arms in the block are averaged, except for a control's comparison.
-    """
+    """Return each level's log-ratio to its reference inside each block."""
     changes, _ = in_blocks(logs.to_numpy(), weights)
     return pd.DataFrame(changes, logs.index, list(pairs))

@@ -43,18 +43,11 @@ def test_a_cell_declares_names_types_defaults_and_help():
         Parameter("run", "bool", True, ""),
         Parameter("offset", "int", -3, ""),
     ]
-    assert [*DECLARED] == [parameter.name for parameter in DECLARED.values()]
 
 
 def test_a_value_of_its_type_is_taken():
-    taken = [
-        ("blocks", 7, 7),
-        ("blocks", "7", 7),
-        ("blocks", 7.0, 7),
-        ("margin", 1, 1.0),
-        ("run", False, False),
-    ]
-    for name, given, wanted in [*taken, ("factor", "", "")]:
+    taken = [("blocks", value, 7) for value in (7, "7", 7.0)] + [("margin", 1, 1.0), ("run", False, False)]
+    for name, given, wanted in [*taken, ("factor", "", ""), ("factor", 16, "16")]:
         result = checked(DECLARED, {name: given})[name]
         assert (result, type(result)) == (wanted, type(wanted))
 

@@ -19,19 +19,17 @@ RUNGS = {
 SIX = levels("tuned", **{f"l{n}": {"over": "tuned", "settings": {"geqo_threshold": n}} for n in range(4)})
 
 
-def test_the_profile_gives_the_sizes():
+def test_the_profile_gives_the_sizes_and_a_size_of_one_s_own_wins():
     study = planned(profile="full")
     load = study.plan.load
     assert (load.clients, load.threads, load.duration_s, load.warmup_s) == (100, 100, 600, 2)
     assert (study.plan.scale, study.plan.rebuild_every, study.blocks) == (300, 3, 9)
     assert (study.title, study.notebook, study.plan.seed) == ("Operating system", "operating_system", 7)
-
-
-def test_a_size_of_one_s_own_wins_and_zero_leaves_the_profile_s():
     study = planned(clients=32, blocks=4, scale=2, protocol="prepared", rate=0.0)
     load = study.plan.load
     assert (load.clients, load.duration_s, load.protocol, load.rate) == (32, 5, "prepared", None)
     assert (study.blocks, study.plan.scale) == (4, 2)
+    assert planned(blocks="auto").blocks == planned(blocks="auto").plan.looks[-1]
 
 
 def test_answers_are_levels_of_the_notebook_run_or_not():
@@ -88,21 +86,13 @@ LOGGED = {"quick": {"transaction_log": True, "rate": 9}}
         ({"rate": "60% of capacity"}, SHARE, AVERAGE),
         ({"profiles": {"quick": {**QUICK, "rate": SHARE}}}, SHARE, AVERAGE),
         ({"profiles": LOGGED}, 9.0, "latency_p99_ms"),
+        ({"rate": 500, "metric": "latency_p99_ms"}, 500.0, "latency_p99_ms"),
     ],
 )
 def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured(changes, rate, metric):
     plan = planned(**changes).plan
     assert (plan.load.rate, plan.metric, plan.capacity_tps) == (rate, metric, None)
-
-
-def test_a_quantile_of_latency_takes_the_transaction_log():
-    assert planned(rate=500, metric="latency_p99_ms").plan.load.transaction_log
-
-
-def test_auto_plans_all_looks():
-    study = planned(blocks="auto")
-    assert study.plan.looks
-    assert study.blocks == study.plan.looks[-1]
+    assert plan.load.transaction_log == (metric == "latency_p99_ms")
 
 
 def test_the_study_has_the_name_asked_for_or_one_of_factor_profile_and_shares():

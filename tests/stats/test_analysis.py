@@ -57,10 +57,6 @@ def test_equivalent_and_real_but_tiny(make_trials):
     trials = make_trials(["base", "x", "y"], blocks=12, sd=0.004, effects={"y": 0.012}, seed=5)
     analysis = benchlib.analyze(trials, baseline="base")
     assert rows(analysis).verdict[["x", "y"]].tolist() == ["equivalent", "faster"]
-    equal = analysis.errors.set_index("level").loc["y"]
-    assert equal["equal_high"] < np.log1p(analysis.margin) < equal["equal_high"] + 0.03, (
-        "within the margin too"
-    )
 
 
 def test_a_control_that_differs_invalidates_everything(make_trials):

@@ -1,26 +1,14 @@
-"""What is shown beside verdicts: leads, and how many blocks it takes."""
+"""Power, adjusted p values and geometric means against closed forms."""
 
 import numpy as np
 import pytest
 from scipy.stats import nct, t
 
-import benchlib
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.descriptive import geometric_mean
-from benchlib.stats.dunnett import complete_loadings
+from benchlib.stats.dunnett import complete_loading
 from benchlib.stats.multiple import benjamini_hochberg, holm
 from benchlib.stats.power import Plan, blocks_to_answer, detectable
-
-LEVELS = ["base", "control", "x"]
-
-
-def test_blocks_that_share_clusters_are_no_replicates(make_trials):
-    trials = make_trials(LEVELS, blocks=12, sd=0.001)
-    trials["period"] = (trials["block"] - 1) // 3
-    trials["tps"] *= np.exp(0.05 * np.sin(7 * trials["period"] + trials["level"].map(LEVELS.index)))
-    analysis = benchlib.analyze(trials, baseline="base", controls=["control"])
-    df = analysis.errors.set_index("level")["df"]
-    assert df["x"] < 8
 
 
 def test_a_geometric_mean_has_the_interval_of_student_s_t():
@@ -51,7 +39,7 @@ def test_the_blocks_still_needed_have_an_end_and_are_more_than_there_are(sd, blo
 @pytest.mark.parametrize(("levels", "controls"), [(2, 0), (3, 1), (5, 1)])
 def test_the_blocks_that_are_promised_give_an_answer(levels, controls):
     arms, sd = controls + 1, 0.0251
-    plan = Plan(0.05, levels - arms, complete_loadings(levels - arms, arms)[0])
+    plan = Plan(0.05, levels - arms, complete_loading(arms))
     blocks = blocks_to_answer(plan, sd, 1 + 1 / arms, 0.03, 2)
     logs = np.random.default_rng(levels).normal(0, sd, (20_000, blocks, levels))
     *fit, df, _ = fit_complete(logs, controls)

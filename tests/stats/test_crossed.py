@@ -4,7 +4,8 @@ import pytest
 from designs import full_factorial, screened
 
 from benchlib.errors import InputError
-from benchlib.stats.crossed import additivity, effects, ladder
+from benchlib.stats.crossed import additivity, ladder
+from benchlib.stats.effects import screen
 
 
 def run(design, log_effects, *, blocks=5, sd=0.01, seed=1):
@@ -16,35 +17,34 @@ def run(design, log_effects, *, blocks=5, sd=0.01, seed=1):
     return trials.assign(tps=1000 * np.exp(trials["level"].map(value) + rng.normal(0, sd, len(trials))))
 
 
-def test_effects_and_interactions_are_found():
-    design = full_factorial(["a", "b", "c"])
-    frame = effects(run(design, {("a",): 0.10, ("a", "b"): 0.06}), design)
-    assert frame["effect"].tolist()[:2] == ["a", "a × b"]
-    assert frame["percent"][0] == pytest.approx(100 * np.expm1(0.10), abs=1.0)
-    assert (frame["p_holm"] < 0.01).tolist() == [True, True, *[False] * 4]
-    assert ((frame["ci_low"] < frame["percent"]) & (frame["percent"] < frame["ci_high"])).all()
-    assert frame["noise"].is_monotonic_decreasing  # what half-normal plots are of
-
-
 def test_effects_agree_with_statsmodels():
     ols = pytest.importorskip("statsmodels.formula.api").ols
     design = full_factorial(["a", "b"])
     trials = run(design, {("a",): 0.1}, sd=0.05)
     wide = trials.join(design, on="level").assign(y=np.log(trials["tps"]))
-    theirs, ours = ols("y ~ C(block) + a * b", wide).fit(), effects(trials, design).set_index("effect")
-    for name, other in (("a", "a"), ("b", "b"), ("a × b", "a:b")):
-        assert np.log1p(ours["percent"][name] / 100) == pytest.approx(2 * theirs.params[other], rel=1e-10)
-        assert ours["p_value"][name] == pytest.approx(theirs.pvalues[other], rel=1e-9)
+    theirs, ours = ols("y ~ C(block) + a * b", wide).fit(), screen(trials, design).set_index("level")
+    for name in "ab":
+        assert np.log1p(ours["percent_change"][name] / 100) == pytest.approx(
+            2 * theirs.params[name], rel=1e-10
+        )
+        assert ours["p_value"][name] == pytest.approx(theirs.pvalues[name], rel=1e-9)
 
 
-def test_a_screening_finds_the_few_and_cannot_tell_pairs_apart():
+def test_a_screening_finds_the_few_large_effects():
     design = screened([f"f{i}" for i in range(9)])
     trials = run(design, {("f2",): 0.15, ("f7",): -0.1}, blocks=2, sd=0.02)
-    frame = effects(trials, design, order=1)
-    assert set(frame["effect"][:2]) == {"f2", "f7"}
-    assert frame["p_holm"][1] < 0.01 < 0.05 < frame["p_holm"][2]
-    with pytest.raises(InputError, match="cannot separate these effects"):
-        effects(trials, design)
+    frame = screen(trials, design)
+    assert frame["level"].to_list()[:2] == ["f2", "f7"]
+    assert frame["answer"].to_list() == ["f2", "f7", *[""] * 7]
+    assert frame["verdict"].to_list() == ["faster", "slower", *["inconclusive"] * 7]
+    assert frame["percent_change"][0] == pytest.approx(100 * np.expm1(0.15), abs=2)
+    assert frame["mean"][0] / frame["base"][0] == pytest.approx(np.exp(0.15), rel=0.02)
+    assert screen(run(design, {("f1",): 0.0}, blocks=2), design)["answer"].ne("").tolist() == [
+        True,
+        *[False] * 8,
+    ]
+    with pytest.raises(InputError, match="cannot separate the changes"):
+        screen(trials[trials["level"].isin(design.index[:8])], design)
 
 
 def test_ladder_steps_and_totals(make_trials):
@@ -88,6 +88,6 @@ def test_effects_are_judged_by_periods_where_clusters_stay(told, least, most):
         trials["period"] = trials["block"] // 3
         luck = np.random.default_rng([7, seed]).normal(0, 0.03, (3, 4)).repeat(3, axis=0).ravel()
         trials["tps"] *= np.exp(luck)
-        frame = effects(trials if told else trials.drop(columns="period"), design, order=1)
+        frame = screen(trials if told else trials.drop(columns="period"), design)
         flagged += int((frame["p_value"] < 0.05).sum())
     assert least <= flagged <= most
