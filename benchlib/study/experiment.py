@@ -11,8 +11,8 @@ from benchlib.errors import StudyError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.stats import Analysis, Concern
+from benchlib.stats.effects import judge
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
-from benchlib.stats.strata import analyze_strata
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded
 from benchlib.study.results import Measured, concerns, measured
@@ -90,10 +90,18 @@ class Experiment:
 
         """
         self.check_comparable()
-        if self.plan.looks:
-            return self._latest_look()[0]
-        parts, against = self.plan.strata(), self.plan.factor.against
-        return analyze_strata(self.by_level(), parts, against=against, alpha=self.alpha, **self._comparison())
+        trials = self.by_level()
+        trials = trials.assign(part=trials["level"].map(self.plan.strata()))
+        return judge(trials, concerns=self.concerns, **self.comparison)
+
+    @property
+    def comparison(self) -> dict[str, Any]:
+        """The arguments of :func:`benchlib.compare` except the trials and the answers."""
+        plan, factor = self.plan, self.plan.factor
+        return {
+            "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
+            "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
+        } | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
 
     def check_comparable(self) -> None:
         """Check that the study has a comparison.
@@ -113,29 +121,34 @@ class Experiment:
         """The error rate of all comparisons together; each extension lowers it."""
         return _ALPHA * EXTENSION ** len(self._looks_after)
 
-    @property
-    def fixed_hosts(self) -> bool:
-        """Whether the verdicts hold only for the hosts of the study."""
-        return self.study.declared.hosts == "fixed"
-
     def by_level(self) -> pd.DataFrame:
         """Return the trials, with levels in the plan's order."""
-        place = {name: index for index, name in enumerate(self.plan.factor.levels)}
-        return self.trials.sort_values("level", key=lambda names: names.map(place), kind="stable")
+        return self.ordered(self.trials)
+
+    def ordered(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a frame by level, in the plan's order."""
+        position = {name: index for index, name in enumerate(self.plan.factor.levels)}
+        return frame.sort_values("level", key=lambda names: names.map(position), kind="stable")
+
+    @property
+    def _complete_blocks(self) -> int:
+        sizes = Counter(measurement.trial.block for measurement in self.kept.values())
+        return sum(size == len(self.plan.factor.levels) for size in sizes.values())
 
     def settled(self) -> str | None:
         """Return why the study may stop early, or None."""
-        if not self.plan.looks:
+        looks, factor = self.plan.looks, self.plan.factor
+        if self._complete_blocks not in looks:
             return None
-        sizes = Counter(measurement.trial.block for measurement in self.kept.values())
-        whole = sum(size == len(self.plan.factor.levels) for size in sizes.values())
-        return self._latest_look()[1] if whole in self.plan.looks else None
+        plan = plan_looks(len(factor.levels), len(factor.controls), looks)
+        options = {
+            name: of for name, of in self.comparison.items() if name not in ("alpha", "looks", "against")
+        }
+        return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
 
     def so_far(self) -> str | None:
         """Return the effects of an unfinished study in a line; None before three complete blocks."""
-        names, blocks = self.plan.factor.levels, Counter(m.trial.block for m in self.kept.values())
-        complete = sum(size == len(names) for size in blocks.values())
-        if not SO_FAR_FROM <= complete < self.study.blocks:
+        if not SO_FAR_FROM <= self._complete_blocks < self.study.blocks:
             return None
         try:
             rows = self.analysis.table.dropna(subset="percent_change").to_dict("records")
@@ -145,7 +158,9 @@ class Experiment:
         for row in rows:
             change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
             effects.append(f"{row['level']} {change} [{interval.replace(' to ', ', ')}] {row['verdict']}")
-        return f"provisional, after {complete} of {self.study.blocks} blocks: {'; '.join(effects)}"
+        return (
+            f"provisional, after {self._complete_blocks} of {self.study.blocks} blocks: {'; '.join(effects)}"
+        )
 
     def forget(self) -> None:
         """Drop all derived frames, after trials were added."""
@@ -167,23 +182,10 @@ class Experiment:
             doubts.append(Concern("builds_differ", builds))
         return doubts
 
-    def _comparison(self) -> dict[str, Any]:
-        factor = self.plan.factor
-        return {
-            "baseline": factor.baseline, "controls": factor.controls, "metric": self.plan.metric,
-            "margin": self.plan.margin, "concerns": self.concerns, "fixed_hosts": self.fixed_hosts,
-        }  # fmt: skip
-
     @property
     def _looks_after(self) -> tuple[int, ...]:
         """Number of blocks before each extension that costs certainty."""
         return self.study.extended[:_MOST_EXTENSIONS]
-
-    def _latest_look(self) -> tuple[Analysis, str | None]:
-        """Return the verdicts at the latest look of a sequential study, and why it may stop."""
-        factor = self.plan.factor
-        looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
-        return decide(self.by_level(), looks, **self._comparison())
 
 
 def shown(folder: StudyFolder) -> Experiment:

@@ -1,7 +1,7 @@
 """A study as data frames, for notebooks. Nothing here draws or formats."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,11 @@ from benchlib.host.telemetry import processors_share
 from benchlib.plan.metrics import METRICS, Metric
 from benchlib.plan.model import CLIENTS, Study
 from benchlib.plan.planning import answer_words
-from benchlib.plan.settings import quantity, shown
-from benchlib.plan.words import scrubbed, size_words
+from benchlib.plan.settings import quantity
+from benchlib.study import setup
 from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
-from benchlib.study.limits import disk_limits, limits
+from benchlib.study.limits import limits
 from benchlib.study.loop import Tell, missing
 from benchlib.study.plans import explained
 from benchlib.study.published import published_for
@@ -25,7 +25,6 @@ from benchlib.study.results import good_ones
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
 
-_FEW_WORKLOADS = 2
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?")
 
@@ -117,10 +116,7 @@ class OpenStudy:
     @property
     def comparison(self) -> dict[str, Any]:
         """All arguments of :func:`benchlib.compare` except the trials."""
-        return {
-            "baseline": self.baseline, "controls": self.controls, "against": self.against, "answers": self.answers,
-            "metric": self.metric.name, "margin": self.margin, "alpha": self.alpha, "looks": self.looks,
-        } | ({"fixed_hosts": True} if self._experiment.fixed_hosts else {})  # fmt: skip
+        return {**self._experiment.comparison, "answers": self.answers}
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -184,8 +180,7 @@ class OpenStudy:
         """The number of planned trials that are not saved; 0 if the study may stop."""
         if self._experiment.settled():
             return 0
-        folder = self._experiment.folder
-        return len(missing(self.study, folder.kept() if folder.exists() else ()))
+        return len(missing(self.study, self._experiment.kept))
 
     def run(self) -> pd.DataFrame:
         """Run the missing trials, with progress and provisional effects; return :attr:`trials`."""
@@ -211,37 +206,28 @@ class OpenStudy:
         - ``doubt``: why comparisons of the level are invalid
         - ``error``: why the trial failed
         """
-        rows, doubts = self._experiment.by_level(), dict[str, list[str]]()
+        rows, doubts = self._experiment.by_level(), dict[str, str]()
         for concern in self._experiment.concerns:
             if concern.grave and concern.level:
-                doubts.setdefault(concern.level, []).append(concern.text)
-        reasons = {level: " ".join(texts) for level, texts in doubts.items()}
-        strata = self.study.plan.strata()
-        return rows.assign(
-            part=rows["level"].map(strata), doubt=rows["level"].map(reasons).astype(object)
-        ).reset_index(drop=True)
+                doubts[concern.level] = f"{doubts.get(concern.level, '')} {concern.text}".strip()
+        parts = rows["level"].map(self.study.plan.strata())
+        doubt = rows["level"].map(doubts).astype(object)
+        return rows.assign(part=parts, doubt=doubt).reset_index(drop=True)
 
     def seconds(self) -> pd.DataFrame:
         """One row per trial and second: ``level, block, second, tps`` and host and device samples."""
         progress = self._experiment.progress.rename(columns={"elapsed_s": "second"})
         progress = progress.assign(second=progress["second"].round())
-        return self._sorted(
-            progress.merge(self._experiment.recorded.seconds, on=["level", "block", "second"], how="outer")
-        )
+        samples = self._experiment.recorded.seconds
+        both = progress.merge(samples, on=["level", "block", "second"], how="outer")
+        return self._experiment.ordered(both).reset_index(drop=True)
 
     def waits(self) -> pd.DataFrame:
         """Mean number of sessions per wait event (or ``CPU``): ``level, block, wait, sessions``."""
         events = self._experiment.recorded.waits.drop(columns="second")
         means = events.groupby(["level", "block"], sort=False).mean()
-        return self._sorted(
-            means.melt(ignore_index=False, var_name="wait", value_name="sessions").reset_index()
-        )
-
-    def _sorted(self, frame: pd.DataFrame) -> pd.DataFrame:
-        place = {name: number for number, name in enumerate(self.study.plan.factor.levels)}
-        return frame.sort_values("level", key=lambda names: names.map(place), kind="stable").reset_index(
-            drop=True
-        )
+        long = means.melt(ignore_index=False, var_name="wait", value_name="sessions").reset_index()
+        return self._experiment.ordered(long).reset_index(drop=True)
 
     def checkpoints(self) -> pd.DataFrame:
         """Checkpoints in trials: ``level, block, start_s, end_s, kind``, seconds of load."""
@@ -270,27 +256,9 @@ class OpenStudy:
         return explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
 
     def parameters(self) -> pd.DataFrame:
-        """Server parameters (rows) by level (columns) that differ between levels or from the default."""
-        kept = {
-            level: dict(record)
-            for level, _, record in self._records(Parameters)
-            if level not in self.controls
-        }
-        shown = {
-            level: {name: _spelt(row, "setting") for name, row in rows.items()}
-            for level, rows in kept.items()
-        }
-        frame = pd.DataFrame(shown)
-        default = {name: _spelt(row, "boot_val") for rows in kept.values() for name, row in rows.items()}
-        chosen = {name for rows in kept.values() for name, row in rows.items()
-                  if row["source"] != "default" and row["setting"] != row["boot_val"]}  # fmt: skip
-        differs = frame.nunique(axis=1, dropna=False) > 1 if len(frame) else pd.Series(dtype=bool)
-        frame = frame[differs | frame.index.isin(chosen)].sort_index()
-        return (
-            frame.assign(**{"PostgreSQL's default": frame.index.map(default)})
-            .rename_axis("parameter")
-            .reset_index()
-        )
+        """Server parameters that differ between levels or from the default; a column per level."""
+        records = {level: record for level, _, record in self._records(Parameters)}
+        return setup.parameters({name: of for name, of in records.items() if name not in self.controls})
 
     def flushes(self) -> pd.DataFrame:
         """Median ``pg_test_fsync`` rates of the WAL's device: ``level, method, flushes_per_s, used``."""
@@ -301,9 +269,8 @@ class OpenStudy:
             if record.per_s(rate.method) == rate.ops_per_s
         ]
         frame = pd.DataFrame(rows, columns=["level", "method", "flushes_per_s", "used"])
-        return (
-            frame.groupby(["level", "method", "used"], sort=False)[["flushes_per_s"]].median().reset_index()
-        )
+        rates = frame.groupby(["level", "method", "used"], sort=False)[["flushes_per_s"]]
+        return rates.median().reset_index()
 
     def replicas(self) -> pd.DataFrame:
         """Replication lag, one row per reading: ``level, block, replica, second`` and three lags."""
@@ -326,29 +293,21 @@ class OpenStudy:
 
     def hosts(self) -> pd.DataFrame:
         """Hosts by role: ``level, server, role, host, round_trip_ms, busy_percent`` (medians)."""
-        rows = list[tuple[str, str, str, str, float, float]]()
-        for trial_id, kept in self._experiment.kept.items():
-            level, server = kept.trial.level, kept.ran_on or "this machine"
-            rows.append((level, server, "server", server, np.nan, np.nan))
-            rows += [
-                (level, server, "load", one.host, 1000 * one.round_trip_s, np.nan) for one in kept.generators
-            ]
+        rows = []
+        for trial_id, trial in self._experiment.kept.items():
+            server = trial.ran_on or "this machine"
+            hosts = [("server", server, np.nan, np.nan)]
+            hosts += [("load", one.host, one.round_trip_s, np.nan) for one in trial.generators]
             if replicas := ReplicaReadings.read(self._experiment.folder, trial_id):
-                rows += [
-                    (
-                        level,
-                        server,
-                        "replica",
-                        away.host,
-                        1000 * away.round_trip_s,
-                        100 * processors_share(dict(away)),
-                    )
-                    for away in replicas.elsewhere.values()
-                    if len(away.readings) > 1
+                remote = [one for one in replicas.elsewhere.values() if len(one.readings) > 1]
+                hosts += [
+                    ("replica", one.host, one.round_trip_s, processors_share(dict(one))) for one in remote
                 ]
+            rows += [(trial.trial.level, server, *host) for host in hosts]
         columns = ["level", "server", "role", "host", "round_trip_ms", "busy_percent"]
-        frame = pd.DataFrame(rows, columns=columns)
-        return self._sorted(frame.groupby(columns[:4], sort=False).median().reset_index())
+        frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[4:], float))
+        medians = frame.groupby(columns[:4], sort=False).median() * [1000, 100]
+        return self._experiment.ordered(medians.reset_index()).reset_index(drop=True)
 
     def crashes(self) -> pd.DataFrame:
         """Crashes: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
@@ -371,100 +330,30 @@ class OpenStudy:
         if setting == CLIENTS:
             values = {name: float(plan.level_load(name).clients) for name in plan.factor.levels}
         else:
-            reported = {
-                m.trial.level: m.settings.get(setting, "")
-                for m in self._experiment.kept.values()
-                if m.error is None
-            }
-            values = {level: read[0] for level, text in reported.items() if (read := quantity(text))}
-        rows = [
-            (series, level, values[level])
-            for series, group in enumerate(plan.alike(setting))
-            for level in group
-            if level in values and len([name for name in group if name in values]) > 1
-        ]
+            good = (m for m in self._experiment.kept.values() if m.error is None)
+            reported = {m.trial.level: quantity(m.settings.get(setting, "")) for m in good}
+            values = {level: read[0] for level, read in reported.items() if read}
+        rows = list[tuple[int, str, float]]()
+        for series, group in enumerate(plan.alike(setting)):
+            known = [(series, level, values[level]) for level in group if level in values]
+            rows += known if len(known) > 1 else []
         return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
         """Return the limits of the answers among ``effects``; see :func:`benchlib.study.limits.limits`."""
         return limits(self._experiment, self.signs, effects)
 
-    # --- setup and provenance --------------------------------------------------------
-
     @property
     def setup(self) -> pd.DataFrame:
         """Summary of the setup: ``what, value``."""
-        provenance, plan, trials = self.study.provenance, self.study.plan, self._experiment.trials
-        good = trials[trials["error"].isna()]
-        hosts = [*(provenance.get("hosts") or {"": provenance.get("host", {})}).values()]
-        external = all(plan.level(name).target for name in plan.factor.levels)
-        works = list(dict.fromkeys(plan.level_workload(name).label for name in plan.factor.levels))
-        load = ", ".join(works) if len(works) <= _FEW_WORKLOADS else f"{len(works)} workloads"
-        sizes = good.groupby("level")["data_bytes"].median().dropna().astype(float)
-        durations = sorted({plan.level_load(name).duration_s for name in plan.factor.levels})
-        planned = len(trials) if self._experiment.settled() else len(self.study.trials)
-        rows = {
-            "server": ", ".join(
-                f"PostgreSQL {version}" for version in sorted(set(good["server_version"].dropna()))
-            ),
-            "load": f"{load}, {_span([plan.level_load(name).clients for name in plan.factor.levels])} clients",
-            "trials": f"{len(good)} of {planned}, {_span(durations)} s each, {good['block'].nunique()} blocks",
-            "machine": "; ".join(dict.fromkeys(map(_machine, hosts))) + " (load tool)" * external,
-            "disk": "" if external else "; ".join(dict.fromkeys(filter(None, map(_file_system, hosts)))),
-            "disk limits": "; ".join(
-                dict.fromkeys(filter(None, (disk_limits(plan.level(name)) for name in plan.factor.levels)))
-            ),
-            "data": " to ".join(dict.fromkeys(size_words(int(size)) for size in (sizes.min(), sizes.max())))
-            if len(sizes)
-            else "",
-            "measured": str(provenance.get("created", ""))[:10],
-        }
-        frame = pd.DataFrame([row for row in rows.items() if row[1]], columns=["what", "value"])
-        frame.attrs = {"kind": "setup"}
-        return frame
+        return setup.setup(self._experiment)
 
     @property
     def provenance(self) -> pd.DataFrame:
         """Machine, servers, builds, load tool, seeds and versions: ``what, value``."""
-        known = {name: value for name, value in self.study.provenance.items() if name != "builds_differ"}
-        servers = ["; ".join(map(str, filter(None, server.values()))) for server in known.pop("servers", [])]
-        (facts,) = pd.json_normalize(known, sep=", ").to_dict("records") or [{}]
-        rows = [("server", text) for text in servers] + [
-            (str(k).replace("_", " "), str(v)) for k, v in facts.items()
-        ]
-        rows += [("seed", str(self.study.plan.seed)), ("notes", self.study.notes)]
-        return pd.DataFrame(
-            [(what, scrubbed(value)) for what, value in rows if value], columns=["what", "value"]
-        )
+        return setup.provenance(self.study)
 
     def _records(self, kind: type[Record]) -> list[tuple[str, int, Any]]:
         good = good_ones(self._experiment.by_level())
         kept = ((level, block, kind.read(self._experiment.folder, name)) for level, block, name in good)
         return [(level, block, record) for level, block, record in kept if record is not None]
-
-
-def _span(values: list[Any]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _machine(facts: Mapping[str, Any]) -> str:
-    cores, memory = facts.get("processors"), facts.get("memory_mib")
-    parts = [f"{cores} cores" if cores else "", f"{memory / 1024:.0f} GiB" if memory else ""]
-    return ", ".join(filter(None, parts)) or "not known"
-
-
-def _file_system(facts: Mapping[str, Any]) -> str:
-    kind = facts.get("file_system")
-    return str(kind.get("type") or "") if isinstance(kind, dict) else ""
-
-
-def _spelt(row: Mapping[str, Any], which: str) -> str:
-    """Return a parameter's value with its unit: ``128 MB``, ``300 s``."""
-    value, unit = row[which], row["unit"]
-    if value is None:
-        return "not shown"
-    if not unit or value.startswith("-"):
-        return value or "empty"
-    read = quantity(shown(value, unit))
-    return size_words(int(read[0])) if read and read[1] == "B" else f"{value} {unit}"

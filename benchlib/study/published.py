@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
@@ -18,11 +19,11 @@ from benchlib.stats.effects import compare
 from benchlib.study.store import project_root
 
 _INVALID = "cannot tell: the comparison is invalid"
-_SHOWN = ["figure", "level", "against", "published", "published_low", "published_high", "percent_change", "ci_low", "ci_high",
-          "measured", "agreement", "source", "conditions", "note"]  # fmt: skip
 _TOO_LITTLE = " in direction, by less than matters"
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
+_CHANGE = ["percent_change", "ci_low", "ci_high"]
+_RANGE = ["published_low", "published_high"]
 NUMBERS = ("value", "low", "high")
 COLUMNS = (
     "figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note",
@@ -54,10 +55,8 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     except (OSError, LookupError, ValueError) as reason:
         raise InputError(f"published/{notebook}.csv cannot be read: {reason}") from None
     changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
-    signs = ["" if pd.isna(size) else "-0+"[int(size > 0) - int(size < 0) + 1] for size in changes]
-    return frame.assign(
-        direction=[sign or given for sign, given in zip(signs, frame["direction"], strict=True)]
-    )
+    signs = np.sign(changes).map({-1: "-", 0: "0", 1: "+"})
+    return frame.assign(direction=signs.where(signs.notna(), frame["direction"]))
 
 
 def beside(
@@ -75,49 +74,58 @@ def beside(
     - Column ``measured``: mean of the trials, for a single figure
     - Columns ``agreement`` (see :func:`agreement`), ``source, conditions, note``
     """
-    rows = []
-    compared = {*effects["level"]}
+    rows, compared = [], {*effects["level"]}
     figure: Any
     for figure in published.itertuples():
-        change, measured = _change(figure, effects, trials), None
-        if not figure.against and figure.metric in trials:
-            values = trials.loc[trials["level"].eq(figure.level), figure.metric].astype(float)
-            measured = values.mean() if len(values) else None
-        percent = figure.unit == "%" and bool(figure.against)
-        why = unmet.get(figure.level) or ("" if figure.against in compared else unmet.get(figure.against, ""))
-        low = figure.value if math.isnan(figure.low) else figure.low
-        high = figure.value if math.isnan(figure.high) else figure.high
-        rows.append({
-            **{name: getattr(figure, name) for name in ("figure", "level", "against", "source", "conditions", "note")},
+        change = _change(figure, effects, trials)
+        reason = unmet.get(figure.level, "")
+        if not reason and figure.against not in compared:
+            reason = unmet.get(figure.against, "")
+        word = agreement(figure, change, effects.attrs.get("margin", 0.03), reason)
+        row = {
             "published": figure.words or _number(figure),
-            "published_low": low if percent else None, "published_high": high if percent else None,
-            **{name: change[name] if change else None for name in ("percent_change", "ci_low", "ci_high")},
-            "measured": measured,
-            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03), why)
-            or ("not measured here" if figure.direction else "no claim"),
-        })  # fmt: skip
-    numbers = dict.fromkeys(
-        ("published_low", "published_high", "percent_change", "ci_low", "ci_high", "measured"), float
-    )
-    return pd.DataFrame(rows, columns=_SHOWN).astype(numbers)
+            "agreement": word or ("not measured here" if figure.direction else "no claim"),
+        }
+        if not figure.against and figure.metric in trials:
+            row["measured"] = trials.loc[trials["level"].eq(figure.level), figure.metric].astype(float).mean()
+        if figure.unit == "%" and figure.against:
+            row |= dict(zip(_RANGE, _range(figure), strict=True))
+        rows.append(figure._asdict() | row | {name: (change or {}).get(name) for name in _CHANGE})
+    numbers = [*_RANGE, *_CHANGE, "measured"]
+    columns = [
+        "figure",
+        "level",
+        "against",
+        "published",
+        *numbers,
+        "agreement",
+        "source",
+        "conditions",
+        "note",
+    ]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
-    names = set(trials["level"])
-    if not figure.against or not {figure.level, figure.against} <= names or figure.level == figure.against:
+    """Return the measured change of a published comparison; None if the study does not have it."""
+    pair = [figure.level, figure.against]
+    if not {*pair} <= {*trials["level"]} or figure.level == figure.against:
         return None
     found = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
-    if figure.metric == effects.attrs.get("metric") and len(found):
-        row: Change = found.iloc[0].to_dict()
-    else:
-        part = trials[trials["level"].isin([figure.level, figure.against])]
+    if figure.metric != effects.attrs.get("metric") or found.empty:
+        part = trials[trials["level"].isin(pair)]
         if figure.metric not in part or part[figure.metric].isna().all():
             return None
         try:
-            row = compare(part, baseline=figure.against, metric=figure.metric).iloc[0].to_dict()
+            found = compare(part, baseline=figure.against, metric=figure.metric)
         except InputError:
             return None
+    row: Change = found.iloc[0].to_dict()
     return row if math.isfinite(row["percent_change"]) else None
+
+
+def _range(figure: Any) -> tuple[float, float]:
+    return (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
 
 
 def _number(figure: Any) -> str:
@@ -144,40 +152,41 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
         return ""
     word = _compared(figure, change, margin) if change is not None else ""
     # a visible effect proves that the conditions were met; a missing effect does not
-    shown = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
-    if unmet and not shown and word != _INVALID:
+    visible = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
+    if unmet and not visible and word != _INVALID:
         return f"not testable here (condition not met: {unmet})"
     return word
 
 
 def _compared(figure: Any, change: Change, margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
-    inside = -100 * margin <= low and high <= 100 * margin
-    sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
-    smaller = _size(figure, low, high).endswith("smaller")
     if verdict == "invalid":
         return _INVALID
+    inside = -100 * margin <= low and high <= 100 * margin
+    significant = verdict not in ("inconclusive", "equivalent")
+    sized = np.isfinite([figure.value, *_range(figure)]).any()
+    size = _size(figure, low, high)
     if figure.direction == "0":
         if inside or verdict == "equivalent":
             return "agrees"
-    elif smaller and verdict in ("inconclusive", "equivalent"):
+    elif size.endswith("smaller") and (inside or not significant):
         return "contradicts"  # in either direction, it is less than published
-    elif inside and sized and verdict != "inconclusive" and (smaller or figure.unit != "%"):
+    elif inside and sized and figure.unit != "%" and verdict != "inconclusive":
         return "contradicts"
-    if verdict not in ("inconclusive", "equivalent"):
+    if significant:
         same = figure.direction == ("+" if low > 0 else "-")
-        size = _TOO_LITTLE if inside and not sized else _size(figure, low, high)
-        return f"agrees{size}" if same else "contradicts"
-    seen = change["mde_percent"]
-    if not math.isfinite(seen):
+        return f"agrees{_TOO_LITTLE if inside and not sized else size}" if same else "contradicts"
+    smallest = change["mde_percent"]
+    if not math.isfinite(smallest):
         return "cannot tell"
-    return f"cannot tell: changes under {percent_words(seen)[0].lstrip('+')} are easily missed"
+    return f"cannot tell: changes under {percent_words(smallest)[0].lstrip('+')} are easily missed"
 
 
 def _size(figure: Any, low: float, high: float) -> str:
+    """Return whether the interval misses the published percentage: smaller, larger, or empty."""
     if figure.unit != "%":
         return ""
-    least, most = (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
+    least, most = _range(figure)
     if figure.direction == "-":
         least, most, low, high = -most, -least, -high, -low
     return " in direction, smaller" if high < least else " in direction, larger" if low > most else ""

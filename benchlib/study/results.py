@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
@@ -44,6 +44,8 @@ TRIAL_COLUMNS = (
     "server_version", "error",
 )  # fmt: skip
 
+_COUNTS = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
+_AS_MEASURED = {"started_s", "server_version"}
 _WHOLE = 0.05
 """Tolerance for a whole number of checkpoint cycles."""
 _LATE_S = 0.5
@@ -74,27 +76,25 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
     """Return the frames of a study's saved trials."""
     trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
     for measurement in kept.values():
-        trial = measurement.trial
-        key = {"level": trial.level, "block": trial.block}
-        row = {
-            **measurement.model_dump(include={"started_s", "server_version", "error"}),
-            **asdict(trial),
-            **{"trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on},
-        }
+        trial, error = measurement.trial, measurement.error
+        key, figures = {"level": trial.level, "block": trial.block}, dict[str, Any]()
         warnings += [{**key, "warning": warning} for warning in measurement.warnings]
-        if measurement.error is None:
+        if error is None:
             try:
                 with understood(folder, trial.id):
                     report = _report(folder, plan, measurement)
-                    row |= _figures(folder, plan, measurement, report)
+                    figures = _figures(folder, plan, measurement, report)
                     # later readings cover only the last running transactions
                     end_s = plan.level_load(trial.level).duration_s + _LATE_S
                     progress += [{**key, **line} for line in report["progress"] if line["elapsed_s"] <= end_s]
                     statements += [{**key, **line} for line in report["statements"]]
             except InputError as reason:
-                row["error"] = str(reason)
-        row["error"] = row["error"] and scrubbed(row["error"])  # the raw output has the full text
-        trials.append(row)
+                error = str(reason)
+        about = {
+            "trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on,
+            "error": error and scrubbed(error),  # the raw output has the full text
+        }  # fmt: skip
+        trials.append(measurement.model_dump(include=_AS_MEASURED) | asdict(trial) | about | figures)
     types = {"block": int, "elapsed_s": float, "tps": float}
     return Measured(
         pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
@@ -117,15 +117,14 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
     - no steady state (grave if the mean changes by more than ``margin``)
     - saturated processors or load tool; warnings of the bench
     """
-    good = frames.trials[frames.trials["error"].isna()].astype({"processors_share": float})
-    doubts: list[Concern | None] = []
-    readings, cycles, under_way = dict[str, list[list[float]]](), dict[str, int](), dict[str, float]()
+    numbers = [*_COUNTS, "clients", "checkpoint_cycles", "processors_share", "client_cpu_share"]
+    good = frames.trials[frames.trials["error"].isna()].astype(dict.fromkeys(numbers, float))
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
-    for level, rows in by_level.items():
-        if rows["transactions"].isna().all():  # a load of data
-            continue
-        counted = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
-        done, failed, retried, skipped = rows[counted].astype(float).fillna(0).sum().astype(int)
+    transacting = {level: rows for level, rows in by_level.items() if rows["transactions"].notna().any()}
+    progress = frames.progress.groupby(TRIAL)["tps"].agg(list)
+    doubts: list[Concern | None] = []
+    for level, rows in transacting.items():
+        done, failed, retried, skipped = rows[_COUNTS].sum().astype(int)
         doubts.append(validity.failures(level, done, failed, retried))
         if rows["flushes_per_s"].notna().any():
             rates = rows["tps"].mean(), rows["flushes_per_s"].median()
@@ -134,16 +133,24 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
         if rows["rate_tps"].notna().all():
             lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
-        of_level = frames.progress[frames.progress["level"] == level]
+    doubts += validity.unsteady(
         # no cut: the warm-up was a separate run
-        readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
+        {
+            level: progress[progress.index.get_level_values("level") == level].to_list()
+            for level in transacting
+        },
+        margin,
+        {
+            level: round(n)
+            for level, rows in transacting.items()
+            if (n := rows["checkpoint_cycles"].median()) > 0
+        },
         # transactions in flight at the start and end are not counted there
-        under_way[level] = float(
-            (rows["clients"].astype(float) / rows["transactions"].astype(float)).median()
-        )
-        if (whole := rows["checkpoint_cycles"].astype(float).median()) > 0:
-            cycles[level] = round(whole)
-    doubts += validity.unsteady(readings, margin, cycles, under_way)
+        {
+            level: float((rows["clients"] / rows["transactions"]).median())
+            for level, rows in transacting.items()
+        },
+    )
     doubts += validity.ceilings({name: rows["processors_share"].to_list() for name, rows in by_level.items()})
     doubts += [
         validity.client_bound(name, rows["client_cpu_share"].to_list()) for name, rows in by_level.items()
@@ -156,8 +163,10 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
     doubts, trials_of = list[Concern](), trials["level"].value_counts()
     kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
-        value = f"{rows['warning'].iloc[0].rstrip('.')} ({rows['block'].nunique()} of {trials_of[str(level)]} trials)"
-        doubts.append(Concern("trial_warning", value, level=str(level)))
+        count = f"{rows['block'].nunique()} of {trials_of[str(level)]} trials"
+        doubts.append(
+            Concern("trial_warning", f"{rows['warning'].iloc[0].rstrip('.')} ({count})", level=str(level))
+        )
     return doubts
 
 
@@ -173,22 +182,14 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     # with background load, costs are not the transactions' alone; a load of data has no transactions
     alone = None if workload.beside else done
     reported = (*REPORTED, *LOADING, "skipped_transactions", "clients", "latency_p95_ms")
-    readings = [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
     figures = {name: report.get(name) for name in reported} | {
         "rate_tps": rate if isinstance(rate, float) else None,
         "schedule_lag_average_ms": report.get("rate_lag_average_ms"),
         "schedule_lag_max_ms": report.get("rate_lag_max_ms"),
-        "time_to_steady_s": time_to_steady(readings),
+        "time_to_steady_s": time_to_steady([(row["elapsed_s"], row["tps"]) for row in report["progress"]]),
     }
     if (cpu_s := measurement.load_cpu_s) is not None:
-        threads = report["threads"]
-        uses = [(cpu_s, measurement.load_wall_s, threads)]
-        if measurement.generators:  # one saturated generator limits all
-            parts = split(plan.level_load(level), measurement.trial.seed)
-            used = [one for one in measurement.generators if one.host in parts]
-            uses = [(one.load_cpu_s, one.load_wall_s, parts[one.host][0].threads) for one in used]
-        if shares := [used_s / (wall_s * count) for used_s, wall_s, count in uses if wall_s and threads]:
-            figures["client_cpu_share"] = max(shares)
+        figures["client_cpu_share"] = _client_cpu_share(plan, measurement, report["threads"])
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
@@ -224,6 +225,19 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     return figures
 
 
+def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
+    """Return the busy share of the load tool's threads, of the busiest host: one saturated generator limits all."""
+    uses = [(measurement.load_cpu_s, measurement.load_wall_s, threads)]
+    if measurement.generators:
+        parts = split(plan.level_load(measurement.trial.level), measurement.trial.seed)
+        used = (one for one in measurement.generators if one.host in parts)
+        uses = [(one.load_cpu_s, one.load_wall_s, parts[one.host][0].threads) for one in used]
+    shares = (
+        cpu_s / (wall_s * count) for cpu_s, wall_s, count in uses if cpu_s is not None and wall_s and count
+    )
+    return max(shares, default=None)
+
+
 def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
     """Return how many ``checkpoint_timeout`` periods a trial spans, or None if not whole or not confirmed.
 
@@ -241,14 +255,12 @@ def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
 
     One of the next two ``readings`` (seconds, tps) must confirm it. Needs eight readings.
     """
-    rates = [tps for _, tps in readings]
-    steady = 0.95 * fmean(rates[len(rates) // 2 :]) if len(rates) >= 8 else float("inf")
-    reached = (
-        end_s
-        for at, (end_s, tps) in enumerate(readings[:-2])
-        if min(tps, max(rates[at + 1 : at + 3])) >= steady
-    )
-    return next(reached, None)
+    if len(readings) < 8:
+        return None
+    ends_s, tps = np.array(readings, dtype=float).T
+    confirmed = np.minimum(tps[:-2], np.maximum(tps[1:-1], tps[2:]))
+    reached = np.flatnonzero(confirmed >= 0.95 * tps[len(tps) // 2 :].mean())
+    return float(ends_s[reached[0]]) if len(reached) else None
 
 
 def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[str, Any]:

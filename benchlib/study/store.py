@@ -220,7 +220,7 @@ class StudyFolder:
         study, sums, measurements = self.read(), self.checksums(), dict[str, Measurement]()
         for trial in study.trials:
             path = f"trials/{trial.id}/{MEASUREMENT}"
-            if (data := self._stored(path)) is not None:
+            if (data := self.stored(path)) is not None:
                 if study.format > 1 and path not in sums:
                     raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
                 measurements[trial.id] = self._measurement(study.plan, trial, data)
@@ -261,7 +261,7 @@ class StudyFolder:
             InputError: it is unreadable, missing or changed.
 
         """
-        data = self._stored(f"trials/{trial_id}/{name}")
+        data = self.stored(f"trials/{trial_id}/{name}")
         present = None if data is None else hashlib.sha256(data).hexdigest()
         return data if self._left(trial_id, name, present) else None
 
@@ -280,7 +280,13 @@ class StudyFolder:
             raise self.damaged(trial_id, name, why)
         return expected is not None
 
-    def _stored(self, path: str) -> bytes | None:
+    def stored(self, path: str) -> bytes | None:
+        """Return a file of the study, packed or not, without a look at its checksum; None if absent.
+
+        Raises:
+            InputError: it is unreadable.
+
+        """
         data = _content(self.path, path)
         return self.packed().get(path) if data is None else data
 
@@ -304,7 +310,7 @@ class StudyFolder:
             InputError: the list is unreadable.
 
         """
-        return _listed(self.path, stamp(self.path / CHECKSUMS))
+        return _listed(self.path, _stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
         """Replace the list of checksums.
@@ -339,7 +345,7 @@ class StudyFolder:
             InputError: it is damaged.
 
         """
-        return _unpacked(self.path, stamp(self.path / ARCHIVE))
+        return _unpacked(self.path, _stamp(self.path / ARCHIVE))
 
     def disk(self) -> contextlib.AbstractContextManager[None]:
         """Convert disk errors to a StudyError with advice."""
@@ -395,13 +401,15 @@ def _lines(sums: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{one}  {path}\n" for path, one in sums).encode()
 
 
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return a file's time, size and inode, to detect changes; empty if absent."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return ()
+
+
 def _content(folder: Path, name: str) -> bytes | None:
-    """Return a study's file, or None if absent.
-
-    Raises:
-        InputError: it is unreadable, a link, no file, or too large.
-
-    """
     with (
         os_errors_as(InputError, f"cannot read {folder.name}/{name}"),
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
@@ -414,16 +422,8 @@ def _content(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def stamp(path: str | Path) -> tuple[int, ...]:
-    """Return a file's time, size and inode, to detect changes; empty if absent."""
-    with contextlib.suppress(OSError):
-        status = os.lstat(path)
-        return status.st_mtime_ns, status.st_size, status.st_ino
-    return ()
-
-
 @lru_cache(maxsize=4)
-def _listed(folder: Path, _stamp: tuple[int, ...]) -> Sums:
+def _listed(folder: Path, stamp: tuple[int, ...]) -> Sums:
     sums: dict[str, set[str]] = {}
     for line in (_content(folder, CHECKSUMS) or b"").decode(errors="replace").splitlines():
         if match := _LISTED.fullmatch(line):
@@ -432,7 +432,7 @@ def _listed(folder: Path, _stamp: tuple[int, ...]) -> Sums:
 
 
 @lru_cache(maxsize=4)
-def _unpacked(folder: Path, _stamp: tuple[int, ...]) -> Mapping[str, bytes]:
+def _unpacked(folder: Path, stamp: tuple[int, ...]) -> Mapping[str, bytes]:
     try:
         return unpack(_content(folder, ARCHIVE))
     except ValueError as reason:
