@@ -61,13 +61,7 @@ def open_summary() -> list[PageData]:
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
     """Return the answers of several studies as a frame: a row an answer, with its study's name, title, panel and metric."""
     rows = [
-        {
-            "study": page.name,
-            "title": page.title,
-            "panel": page.panel,
-            "metric": page.metric_title,
-            **answer.model_dump(),
-        }
+        (page.name, page.title, page.panel, page.metric_title, *answer.model_dump().values())
         for page in pages
         for answer in page.answers
     ]

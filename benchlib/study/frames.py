@@ -46,6 +46,11 @@ class OpenStudy:
     """A study opened by a notebook; every attribute and method returns a data frame or a plain value.
 
     With a ``runner``, missing trials can be run.
+
+    - ``name``: its folder in ``data/``; ``baseline``: the level that the others are compared with
+    - ``controls``: the A/A controls; ``against``: levels with another reference, and that reference
+    - ``metric`` of the verdicts; ``margin``: the smallest change that matters, a fraction
+    - ``looks``: numbers of blocks after which the study may stop (``blocks: auto``)
     """
 
     def __init__(
@@ -54,9 +59,15 @@ class OpenStudy:
         runner: "Runner | None" = None,
         progress: "Callable[[], Tell] | None" = None,
     ) -> None:
-        self._experiment = experiment
-        self._runner = runner
-        self._progress = progress
+        self._experiment, self._runner, self._progress = experiment, runner, progress
+        plan, factor = experiment.plan, experiment.plan.factor
+        self.name = experiment.folder.name
+        self.baseline = factor.baseline
+        self.controls = factor.controls
+        self.against = dict(factor.against)
+        self.metric: Metric = METRICS[plan.metric]
+        self.margin = plan.margin
+        self.looks = plan.looks
 
     def __repr__(self) -> str:
         return f"<study {self.name}: {len(self.study.trials)} trials planned, {len(self._experiment.kept)} saved>"
@@ -64,29 +75,9 @@ class OpenStudy:
     # --- the question -----------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        """The study's name under ``data/``."""
-        return self._experiment.folder.name
-
-    @property
     def study(self) -> Study:
         """The plan, its trials and their provenance."""
         return self._experiment.study
-
-    @property
-    def baseline(self) -> str:
-        """The level that the others are compared with."""
-        return self.study.plan.factor.baseline
-
-    @property
-    def controls(self) -> tuple[str, ...]:
-        """The A/A controls: further arms of the baseline."""
-        return self.study.plan.factor.controls
-
-    @property
-    def against(self) -> dict[str, str]:
-        """The levels with another reference than the baseline, and that reference."""
-        return dict(self.study.plan.factor.against)
 
     @property
     def answers(self) -> dict[str, str]:
@@ -94,24 +85,9 @@ class OpenStudy:
         return answer_words(self.study)
 
     @property
-    def metric(self) -> Metric:
-        """The metric of the verdicts."""
-        return METRICS[self.study.plan.metric]
-
-    @property
-    def margin(self) -> float:
-        """The smallest change that matters, a fraction."""
-        return self.study.plan.margin
-
-    @property
     def alpha(self) -> float:
         """The error rate of all comparisons together; extensions lower it."""
         return self._experiment.alpha
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """The numbers of blocks after which the study may stop (``blocks: auto``)."""
-        return self.study.plan.looks
 
     @property
     def comparison(self) -> dict[str, Any]:
@@ -137,7 +113,7 @@ class OpenStudy:
             (level, against, what, words[level].get(what, ""), words[against].get(what, ""))
             for level, against in self.study.plan.factor.pairs().items()
             if level not in self.controls and {level, against} <= {*words}
-            for what in dict.fromkeys([*words[against], *words[level]])
+            for what in {**words[against], **words[level]}
             if words[level].get(what) != words[against].get(what)
         ]
         return pd.DataFrame(rows, columns=["level", "against", "what", "value", "reference"])

@@ -1,13 +1,12 @@
 """The limits of a study's answers: what the analysis found, what the trials show, and what the setup implies."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from benchlib.plan.level import Level
-from benchlib.plan.model import Study
+from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import size_words
 from benchlib.stats.limits import Concern
 from benchlib.study.experiment import Experiment
@@ -32,10 +31,15 @@ def limits(experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame) -
     concerned = {None, *answers["level"], *answers["against"], *factor.controls}
     if experiment.study.declared.screen:  # the answers are changes, and each level is a part of every answer
         concerned |= {*factor.levels}
+    warnings = effects.attrs.get("warnings", ())
+    compared_levels = {*answers["level"], *answers["against"]} & {*factor.levels} or {*factor.levels}
     concerns = [
-        *_of_effects(experiment, effects), *experiment.concerns, *_of_answers(experiment.study, signs, answers),
-        *_of_setup(experiment, {*answers["level"], *answers["against"]} & {*factor.levels} or {*factor.levels}),
-    ]  # fmt: skip
+        *(Concern(w["code"], w["value"], w["grave"], w["level"]) for w in warnings if w["code"] != "doubt"),
+        *experiment.concerns,
+        *_of_answers(experiment.study, signs, answers),
+        *_of_setup(experiment, compared_levels),
+        *_of_controls(experiment.plan, effects),
+    ]
     concerns = sorted((c for c in concerns if c.level in concerned), key=lambda concern: concern.order)
     compared, by_level, unmet = {*factor.pairs()}, dict[str, str](), dict[str, str]()
     for level, against in zip(answers["level"], answers["against"], strict=True):
@@ -53,14 +57,11 @@ def limits(experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame) -
     return frame
 
 
-def _of_effects(experiment: Experiment, effects: pd.DataFrame) -> Iterator[Concern]:
-    """Yield the limits that the analysis found, and the controls that stray from the baseline."""
-    for w in effects.attrs.get("warnings", ()):
-        if w["code"] != "doubt":
-            yield Concern(w["code"], w["value"], w["grave"], w["level"])
-    controls = effects[effects["level"].isin(experiment.plan.factor.controls)]
-    for row in controls[controls["percent_change"].abs() > 100 * experiment.plan.margin].to_dict("records"):
-        yield Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
+def _of_controls(plan: Plan, effects: pd.DataFrame) -> Iterator[Concern]:
+    """Yield the controls that stray from the baseline by more than the margin."""
+    for row in effects[effects["level"].isin(plan.factor.controls)].to_dict("records"):
+        if abs(row["percent_change"]) > 100 * plan.margin:
+            yield Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
 
 
 def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Iterator[Concern]:
@@ -75,7 +76,7 @@ def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Ite
             )
 
 
-def _of_setup(experiment: Experiment, names: set[str]) -> Iterator[Concern]:
+def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
     """Yield the limits that the setup of the compared levels implies."""
     plan = experiment.plan
     if caveat := experiment.study.declared.stated_caveat:
@@ -83,7 +84,7 @@ def _of_setup(experiment: Experiment, names: set[str]) -> Iterator[Concern]:
     for row in experiment.bottlenecks.to_dict("records"):
         if row["bottleneck"].startswith(DISKS_CAP):
             yield Concern("disk_cap", disk_limits(plan.level(row["level"])), level=row["level"])
-    levels = [plan.level(name) for name in names]
+    levels = [plan.level(name) for name in compared]
     data = [level.part("storage").get("data") for level in levels]
     replication = [level.part("replication") for level in levels]
     external = any(level.target for level in levels)
@@ -122,16 +123,14 @@ def _joined(concerns: list[Concern]) -> list[Concern]:
     Of a code whose values are numbers only the first remains, with the number of other levels.
     """
     groups = dict[tuple[str, str], list[Concern]]()
-    for concern in dict.fromkeys(concerns):
-        groups.setdefault((concern.code, concern.value), []).append(concern)
-    joined = dict[tuple[str, str], Concern]()
-    for (code, value), group in groups.items():
-        levels = list(dict.fromkeys(c.level for c in group if c.level))
+    for c in dict.fromkeys(concerns):
+        apart = c.code in _BY_VALUE or c.level is None
+        groups.setdefault((c.code, c.value if apart else ""), []).append(c)
+    joined = []
+    for group in groups.values():
+        value = group[0].value
+        levels = [c.level for c in group if c.level and c.value == value]
         name = "”, “".join([*levels[:_NAMED], *["…"] * (len(levels) > _NAMED)]) or None
-        key = (code, value if code in _BY_VALUE or not levels else "")
-        if first := joined.get(key):
-            grave = first.grave or any(c.grave for c in group)
-            joined[key] = replace(first, others=first.others + len(levels), grave=grave)
-        else:
-            joined[key] = Concern(code, value, any(c.grave for c in group), name)
-    return list(joined.values())
+        others = sum(c.value != value for c in group)
+        joined.append(Concern(group[0].code, value, any(c.grave for c in group), name, others))
+    return joined

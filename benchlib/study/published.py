@@ -23,7 +23,10 @@ _TOO_LITTLE = " in direction, by less than matters"
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
 _CHANGE = ["percent_change", "ci_low", "ci_high"]
-_RANGE = ["published_low", "published_high"]
+_MEASURED = ["published_low", "published_high", *_CHANGE, "measured"]
+_SHOWN = [
+    "figure", "level", "against", "published", *_MEASURED, "agreement", "source", "conditions", "note",
+]  # fmt: skip
 NUMBERS = ("value", "low", "high")
 COLUMNS = (
     "figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note",
@@ -78,32 +81,18 @@ def beside(
     figure: Any
     for figure in published.itertuples():
         change = _change(figure, effects, trials)
-        reason = unmet.get(figure.level, "")
-        if not reason and figure.against not in compared:
-            reason = unmet.get(figure.against, "")
+        sides = [figure.level] if figure.against in compared else [figure.level, figure.against]
+        reason = next((unmet[side] for side in sides if side in unmet), "")
         word = agreement(figure, change, effects.attrs.get("margin", 0.03), reason)
-        row = {
-            "published": figure.words or _number(figure),
-            "agreement": word or ("not measured here" if figure.direction else "no claim"),
-        }
-        if not figure.against and figure.metric in trials:
-            row["measured"] = trials.loc[trials["level"].eq(figure.level), figure.metric].astype(float).mean()
+        row = figure._asdict() | {name: (change or {}).get(name) for name in _CHANGE}
+        row["published"] = figure.words or _number(figure)
+        row["agreement"] = word or ("not measured here" if figure.direction else "no claim")
         if figure.unit == "%" and figure.against:
-            row |= dict(zip(_RANGE, _range(figure), strict=True))
-        rows.append(figure._asdict() | row | {name: (change or {}).get(name) for name in _CHANGE})
-    numbers = [*_RANGE, *_CHANGE, "measured"]
-    columns = [
-        "figure",
-        "level",
-        "against",
-        "published",
-        *numbers,
-        "agreement",
-        "source",
-        "conditions",
-        "note",
-    ]
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+            row["published_low"], row["published_high"] = _range(figure)
+        if not figure.against and figure.metric in trials:
+            row["measured"] = trials.loc[trials["level"] == figure.level, figure.metric].astype(float).mean()
+        rows.append(row)
+    return pd.DataFrame(rows, columns=_SHOWN).astype(dict.fromkeys(_MEASURED, float))
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
@@ -162,34 +151,30 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
     if verdict == "invalid":
         return _INVALID
-    inside = -100 * margin <= low and high <= 100 * margin
-    significant = verdict not in ("inconclusive", "equivalent")
-    sized = np.isfinite([figure.value, *_range(figure)]).any()
-    size = _size(figure, low, high)
-    if figure.direction == "0":
-        if inside or verdict == "equivalent":
-            return "agrees"
-    elif size.endswith("smaller") and (inside or not significant):
-        return "contradicts"  # in either direction, it is less than published
-    elif inside and sized and figure.unit != "%" and verdict != "inconclusive":
-        return "contradicts"
-    if significant:
-        same = figure.direction == ("+" if low > 0 else "-")
-        return f"agrees{_TOO_LITTLE if inside and not sized else size}" if same else "contradicts"
-    smallest = change["mde_percent"]
-    if not math.isfinite(smallest):
-        return "cannot tell"
-    return f"cannot tell: changes under {percent_words(smallest)[0].lstrip('+')} are easily missed"
-
-
-def _size(figure: Any, low: float, high: float) -> str:
-    """Return whether the interval misses the published percentage: smaller, larger, or empty."""
-    if figure.unit != "%":
-        return ""
     least, most = _range(figure)
     if figure.direction == "-":
-        least, most, low, high = -most, -least, -high, -low
-    return " in direction, smaller" if high < least else " in direction, larger" if low > most else ""
+        low, high, least, most = -high, -low, -most, -least
+    inside = max(-low, high) <= 100 * margin
+    significant = verdict not in ("inconclusive", "equivalent")
+    sized, percent = not (math.isnan(least) and math.isnan(most)), figure.unit == "%"
+    smaller, larger = percent and high < least, percent and low > most
+    if figure.direction == "0":
+        word = "agrees" if inside or verdict == "equivalent" else "contradicts" if significant else ""
+    elif (
+        (significant and low <= 0)
+        or (smaller and (inside or not significant))  # in either direction, it is less than published
+        or (inside and sized and not percent and verdict != "inconclusive")
+    ):
+        word = "contradicts"
+    elif significant:
+        size = " in direction, smaller" * smaller + " in direction, larger" * larger
+        word = f"agrees{_TOO_LITTLE if inside and not sized else size}"
+    else:
+        word = ""
+    smallest = change["mde_percent"]
+    if word or not math.isfinite(smallest):
+        return word or "cannot tell"
+    return f"cannot tell: changes under {percent_words(smallest)[0].lstrip('+')} are easily missed"
 
 
 def matching(

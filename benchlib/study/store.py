@@ -236,12 +236,13 @@ class StudyFolder:
             measurement = Measurement.model_validate_json(data)
         except ValidationError as reason:
             raise self.damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
-        why = None
         if measurement.trial != trial:
             why = f"it is of trial {measurement.trial.id}, seed {measurement.trial.seed}"
-        elif measurement.error is None and measurement.load_returncode != 0:
+        elif measurement.error is not None:
+            why = None
+        elif measurement.load_returncode != 0:
             why = f"it has no error although the load ended with status {measurement.load_returncode}"
-        elif measurement.error is None:
+        else:
             why = misfit(plan, trial, measurement.load_argv)
         if why:
             raise self.damaged(trial.id, MEASUREMENT, why)
