@@ -42,7 +42,7 @@ class Experiment:
 
     @cached_property
     def measured(self) -> Measured:
-        """The frames of :func:`benchlib.study.results.measured`."""
+        """The frames of the trials."""
         return measured(self.folder, self.plan, self.kept)
 
     @cached_property
@@ -57,38 +57,28 @@ class Experiment:
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The samples of successful trials; see :func:`benchlib.study.instruments.recorded`."""
+        """Samples of successful trials."""
         return recorded(self.folder, self.plan, self.trials)
 
     @cached_property
     def conditions(self) -> pd.DataFrame:
-        """The conditions of the notebook; see :func:`benchlib.study.conditions.checked`.
-
-        Raises:
-            InputError: a condition is malformed.
-
-        """
+        """The notebook's conditions; see :func:`benchlib.study.conditions.checked`."""
         declared = conditions.conditions(self.study)
         return conditions.checked(self.study, self.figures if declared else pd.DataFrame())
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """The figures of successful trials; see :func:`benchlib.study.conditions.figures_of`."""
+        """Figures of successful trials."""
         return conditions.figures_of(self.folder, self.study, self.trials, self.recorded)
 
     @cached_property
     def bottlenecks(self) -> pd.DataFrame:
-        """The bottleneck of each level; see :func:`benchlib.study.instruments.bottlenecks`."""
+        """The bottleneck of each level."""
         return bottlenecks(self.plan, self.trials, self.recorded)
 
     @cached_property
     def analysis(self) -> Analysis:
-        """The verdicts on the study's metric.
-
-        Raises:
-            StudyError: too few trials to compare.
-
-        """
+        """The verdicts on the study's metric; StudyError if there is no comparison."""
         self.check_comparable()
         trials = self.by_level()
         trials = trials.assign(part=trials["level"].map(self.plan.strata()))
@@ -96,7 +86,7 @@ class Experiment:
 
     @property
     def comparison(self) -> dict[str, Any]:
-        """The arguments of :func:`benchlib.compare` except the trials and the answers."""
+        """Arguments of :func:`benchlib.compare`, without trials and answers."""
         plan, factor = self.plan, self.plan.factor
         return {
             "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
@@ -104,12 +94,7 @@ class Experiment:
         } | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
 
     def check_comparable(self) -> None:
-        """Check that the study has a comparison.
-
-        Raises:
-            StudyError: no block has two successful trials.
-
-        """
+        """Raise StudyError if no block has two successful trials."""
         good = self.trials[self.trials["error"].isna()]
         if good.groupby("block").size().lt(2).all():
             failed = self.trials["error"].dropna()
@@ -118,7 +103,7 @@ class Experiment:
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons together; each extension lowers it."""
+        """The error rate of all comparisons; extensions lower it."""
         return _ALPHA * EXTENSION ** len(self._looks_after)
 
     def by_level(self) -> pd.DataFrame:
@@ -147,7 +132,7 @@ class Experiment:
         return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
 
     def so_far(self) -> str | None:
-        """Return the effects of an unfinished study in a line; None before three complete blocks."""
+        """Return an unfinished study's effects in a line; None before three complete blocks."""
         if not SO_FAR_FROM <= self._complete_blocks < self.study.blocks:
             return None
         try:
@@ -163,12 +148,12 @@ class Experiment:
         )
 
     def forget(self) -> None:
-        """Drop all derived frames, after trials were added."""
+        """Drop all frames, after trials were added."""
         self.__dict__ = {"folder": self.folder, "study": self.study}
 
     @cached_property
     def concerns(self) -> list[Concern]:
-        """The limits found in the trials; those of the analysis come separately."""
+        """The limits found in the trials."""
         cold = [name for name in self.plan.factor.levels if self.plan.level(name).cache == "cold"]
         doubts = [
             # a cold start has no steady state by design
@@ -189,10 +174,5 @@ class Experiment:
 
 
 def shown(folder: StudyFolder) -> Experiment:
-    """Return the experiment of a saved study.
-
-    Raises:
-        InputError: the study does not exist.
-
-    """
+    """Return the experiment of a saved study."""
     return Experiment(folder, folder.read())

@@ -30,22 +30,22 @@ _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?")
 
 
 def guarded(cell: Any) -> Any:
-    """Return a CSV cell, with an apostrophe before text that a spreadsheet reads as a formula."""
+    """Return a CSV cell, with an apostrophe before what a spreadsheet reads as a formula."""
     formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
     return f"'{cell}" if formula else cell
 
 
 def as_data(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return rows and ``attrs`` of a frame as plain JSON types, with null for missing values."""
+    """Return rows and ``attrs`` of a frame as JSON types, null for missing values."""
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     attrs = {name: value for name, value in frame.attrs.items() if name != "kind"}
     return {"kind": frame.attrs.get("kind"), "rows": rows, "attrs": attrs}
 
 
 class OpenStudy:
-    """A study opened by a notebook; every attribute and method returns a data frame or a plain value.
+    """A study opened by a notebook, as data frames and plain values.
 
-    With a ``runner``, missing trials can be run.
+    With a ``runner``, missing trials can be run. docs/reference/files.md documents all columns.
 
     - ``name``: its folder in ``data/``; ``baseline``: the level that the others are compared with
     - ``controls``: the A/A controls; ``against``: levels with another reference, and that reference
@@ -81,22 +81,22 @@ class OpenStudy:
 
     @property
     def answers(self) -> dict[str, str]:
-        """The levels that answer the question, with a title each; all comparisons if none is declared."""
+        """Titles of the levels that answer the question; all comparisons if none is declared."""
         return answer_words(self.study)
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons together; extensions lower it."""
+        """The error rate of all comparisons; extensions lower it."""
         return self._experiment.alpha
 
     @property
     def comparison(self) -> dict[str, Any]:
-        """All arguments of :func:`benchlib.compare` except the trials."""
+        """Arguments of :func:`benchlib.compare`, without the trials."""
         return {**self._experiment.comparison, "answers": self.answers}
 
     @property
     def levels(self) -> pd.DataFrame:
-        """One row per level, one column per setting that differs between levels."""
+        """Settings that differ (columns) by level."""
         words = self.study.levels_in_words
         costs = {name: "; ".join(costs) for name, costs in self.study.crash_costs.items()}
         names = list(self.study.plan.factor.levels)
@@ -127,14 +127,14 @@ class OpenStudy:
 
     @property
     def design(self) -> pd.DataFrame:
-        """The value of each grid dimension (column) for each level (row); empty without a grid."""
+        """Grid dimensions (columns) by level; empty without a grid."""
         return pd.DataFrame.from_dict(self.study.plan.factor.cells, orient="index", dtype=object).rename_axis(
             "level"
         )
 
     @property
     def signs(self) -> pd.DataFrame:
-        """The two-valued dimensions of the grid, coded −1 (first value) and +1, per level."""
+        """Two-valued grid dimensions by level, coded −1 (first value) and +1."""
         design = self.design
         two = design.loc[:, design.nunique() == 2]
         return two.ne(two.iloc[0] if len(two) else 0).astype(int) * 2 - 1
@@ -142,30 +142,25 @@ class OpenStudy:
     # --- running --------------------------------------------------------------------
 
     def preflight(self) -> pd.DataFrame:
-        """Check that this machine can run the missing trials: ``check, found``; empty if none is missing.
-
-        Raises:
-            PreflightError: this machine cannot run the study.
-
-        """
+        """Check that this machine can run what is missing, else raise PreflightError: ``check, found``."""
         rows = list(self._runner.preflight()) if self._runner and self.missing else []
         return pd.DataFrame(rows, columns=["check", "found"])
 
     @property
     def missing(self) -> int:
-        """The number of planned trials that are not saved; 0 if the study may stop."""
+        """The number of missing trials; 0 if the study may stop."""
         if self._experiment.settled():
             return 0
         return len(missing(self.study, self._experiment.kept))
 
     def run(self) -> pd.DataFrame:
-        """Run the missing trials, with progress and provisional effects; return :attr:`trials`."""
+        """Run the missing trials; return :attr:`trials`."""
         if self._runner and self._progress:
             self._runner.run(self._progress())
         return self.trials
 
     def crash(self, rounds: int) -> pd.DataFrame:
-        """Run the missing crashes, ``rounds`` per level and kind; return :meth:`crashes`."""
+        """Run missing crashes, ``rounds`` per level and kind; return :meth:`crashes`."""
         if self._runner and self._progress and not self._runner.hosts:
             from benchlib.study.crashes import crash_missing
 
@@ -176,12 +171,7 @@ class OpenStudy:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row per trial, by level; docs/reference/files.md documents the columns.
-
-        - ``part``: trials that share noise
-        - ``doubt``: why comparisons of the level are invalid
-        - ``error``: why the trial failed
-        """
+        """One row per trial, by level, with ``part`` (levels that share noise), ``doubt`` and ``error``."""
         rows, doubts = self._experiment.by_level(), dict[str, str]()
         for concern in self._experiment.concerns:
             if concern.grave and concern.level:
@@ -191,7 +181,7 @@ class OpenStudy:
         return rows.assign(part=parts, doubt=doubt).reset_index(drop=True)
 
     def seconds(self) -> pd.DataFrame:
-        """One row per trial and second: ``level, block, second, tps`` and host and device samples."""
+        """``level, block, second, tps`` and samples of host and device."""
         progress = self._experiment.progress.rename(columns={"elapsed_s": "second"})
         progress = progress.assign(second=progress["second"].round())
         samples = self._experiment.recorded.seconds
@@ -199,45 +189,45 @@ class OpenStudy:
         return self._experiment.ordered(both).reset_index(drop=True)
 
     def waits(self) -> pd.DataFrame:
-        """Mean number of sessions per wait event (or ``CPU``): ``level, block, wait, sessions``."""
+        """Mean sessions per wait event (or ``CPU``): ``level, block, wait, sessions``."""
         events = self._experiment.recorded.waits.drop(columns="second")
         means = events.groupby(["level", "block"], sort=False).mean()
         long = means.melt(ignore_index=False, var_name="wait", value_name="sessions").reset_index()
         return self._experiment.ordered(long).reset_index(drop=True)
 
     def checkpoints(self) -> pd.DataFrame:
-        """Checkpoints in trials: ``level, block, start_s, end_s, kind``, seconds of load."""
+        """Checkpoints: ``level, block, start_s, end_s, kind``, in seconds of load."""
         rows = self._experiment.recorded.checkpoints
         columns = ["level", "block", "start_s", "end_s", "kind"]
         return pd.DataFrame(columns=columns) if rows is None else rows
 
     def statements(self) -> pd.DataFrame:
-        """Latency of each statement, if measured: ``level, block, script, statement, latency_ms``."""
+        """Latencies, if measured: ``level, block, script, statement, latency_ms``."""
         return self._experiment.measured.statements
 
     def figures(self) -> pd.DataFrame:
-        """Sampled figures, one row per successful trial: sizes, shares, rates, costs per transaction."""
+        """Sampled figures of successful trials: sizes, shares, rates, costs."""
         return self._experiment.figures
 
     def conditions(self) -> pd.DataFrame:
-        """Conditions for the effect: ``condition, level, wanted, median, held, trials, met``."""
+        """Conditions: ``condition, level, wanted, median, held, trials, met``."""
         return self._experiment.conditions
 
     def bottlenecks(self) -> pd.DataFrame:
-        """The bottleneck of each level: ``level, bottleneck`` and shares in use."""
+        """``level, bottleneck`` and shares in use."""
         return self._experiment.bottlenecks.drop(columns="sessions")
 
     def plans(self) -> pd.DataFrame:
-        """Query plans, without the controls'; see :func:`benchlib.study.plans.explained`."""
+        """Query plans; see :func:`benchlib.study.plans.explained`."""
         return explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
 
     def parameters(self) -> pd.DataFrame:
-        """Server parameters that differ between levels or from the default; a column per level."""
+        """Server parameters that differ between levels (columns) or from the default."""
         records = {level: record for level, _, record in self._records(Parameters)}
         return setup.parameters({name: of for name, of in records.items() if name not in self.controls})
 
     def flushes(self) -> pd.DataFrame:
-        """Median ``pg_test_fsync`` rates of the WAL's device: ``level, method, flushes_per_s, used``."""
+        """Median rates of the WAL's device: ``level, method, flushes_per_s, used``."""
         rows = [
             (level, rate.method, rate.ops_per_s, rate.method == record.durability.get("wal_sync_method"))
             for level, _, record in self._records(Flushes)
@@ -249,7 +239,7 @@ class OpenStudy:
         return rates.median().reset_index()
 
     def replicas(self) -> pd.DataFrame:
-        """Replication lag, one row per reading: ``level, block, replica, second`` and three lags."""
+        """Replication lag: ``level, block, replica, second`` and three lags."""
         lags = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
         rows = [
             {**row, "level": level, "block": block, "second": round(row["at_s"] - record.lag[0]["at_s"])}
@@ -261,7 +251,7 @@ class OpenStudy:
         return frame[frame["second"].gt(0)].astype(dict.fromkeys(lags, float))
 
     def verified(self) -> pd.DataFrame:
-        """Replicas verified after each trial: ``level, block, synchronous_commit, held, count`` and more."""
+        """Verified replicas: ``level, block, synchronous_commit, held, count`` and more."""
         kept = self._records(ReplicaReadings)
         rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
         first = ["level", "block", "synchronous_commit", "held", "count"]
@@ -286,22 +276,19 @@ class OpenStudy:
         return self._experiment.ordered(medians.reset_index()).reset_index(drop=True)
 
     def crashes(self) -> pd.DataFrame:
-        """Crashes: ``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
+        """``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
         rows = [crash.model_dump() for crash in kept_crashes(self._experiment.folder)]
         names = ["level", "kind", "number", "acknowledged", "lost", "oldest_lost_ms", "recovery_s", "damage"]
         return pd.DataFrame(rows, columns=names)
 
     def published(self) -> pd.DataFrame:
-        """Published figures for this factor; see :func:`benchlib.study.published.published_for`."""
+        """Published figures; see :func:`benchlib.study.published.published_for`."""
         frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
         named = {name: factor.named(name) or name for name in {*frame["level"], *frame["against"]}}
         return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:
-        """Series of levels that differ in one server parameter, or ``clients``: ``series, level, value``.
-
-        ``value`` is as reported by the server (bytes, seconds or a number); levels without it are left out.
-        """
+        """Levels that differ in one parameter or ``clients`` only: ``series, level, value`` as reported."""
         plan = self.study.plan
         if setting == CLIENTS:
             values = {name: float(plan.level_load(name).clients) for name in plan.factor.levels}
@@ -316,7 +303,7 @@ class OpenStudy:
         return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
-        """Return the limits of the answers among ``effects``; see :func:`benchlib.study.limits.limits`."""
+        """Limits of the answers; see :func:`benchlib.study.limits.limits`."""
         return limits(self._experiment, self.signs, effects)
 
     @property
@@ -326,7 +313,7 @@ class OpenStudy:
 
     @property
     def provenance(self) -> pd.DataFrame:
-        """Machine, servers, builds, load tool, seeds and versions: ``what, value``."""
+        """Machine, builds, seeds and versions: ``what, value``."""
         return setup.provenance(self.study)
 
     def _records(self, kind: type[Record]) -> list[tuple[str, int, Any]]:

@@ -17,14 +17,14 @@ _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _NAMED = 2
 """Maximum number of levels named in a sentence."""
 _BY_VALUE = ("caveat", "condition", "doubt", "durability", "reading", "trial_warning")
-"""Codes whose values are sentences of their own: each is shown."""
+"""Codes whose values are sentences: each is shown."""
 
 
 def limits(experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame) -> pd.DataFrame:
-    """Return at most seven limits of the answers, the worst first: ``code, level, value, text, grave``.
+    """Return at most seven limits of the answers, worst first: ``code, level, value, text, grave``.
 
-    ``effects`` comes from :func:`benchlib.compare`, ``signs`` is :attr:`OpenStudy.signs`. ``attrs`` has the
-    worst limit of each answer (``by_level``) and its unmet conditions (``unmet``).
+    ``signs`` is :attr:`OpenStudy.signs`. ``attrs`` has each answer's worst limit (``by_level``) and unmet
+    conditions (``unmet``).
     """
     answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
     factor = experiment.plan.factor
@@ -65,7 +65,7 @@ def _of_controls(plan: Plan, effects: pd.DataFrame) -> Iterator[Concern]:
 
 
 def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Iterator[Concern]:
-    """Yield what a crash may cost at a level, and the changes too small for an inconclusive answer."""
+    """Yield costs of a crash, and detectable changes of inconclusive answers."""
     for row in answers.to_dict("records"):
         if cost := _cost(study, signs, row["level"], row["against"]):
             yield Concern("durability", "; ".join(cost), level=row["level"])
@@ -77,7 +77,7 @@ def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Ite
 
 
 def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
-    """Yield the limits that the setup of the compared levels implies."""
+    """Yield the limits that the setup implies."""
     plan = experiment.plan
     if caveat := experiment.study.declared.stated_caveat:
         yield Concern("caveat", caveat)
@@ -101,7 +101,7 @@ def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
 
 
 def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[str, ...]:
-    """Return what a crash may cost at a level, or with a screened change, but not otherwise."""
+    """Return what a crash may cost at a level or with a screened change only."""
     costs = study.crash_costs
     if level in study.plan.factor.levels:
         return () if (cost := costs.get(level, ())) == costs.get(against, ()) else cost
@@ -111,17 +111,14 @@ def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[
 
 
 def disk_limits(level: Level) -> str:
-    """Return the study's limits on a level's disk, such as ``1,500 requests/s, 100 MB/s``."""
+    """Return the limits on a level's disk: ``1,500 requests/s, 100 MB/s``."""
     caps = {cap: value for cap in _CAPS if (value := level.part("storage").get(cap))}
     words = (f"{n:,} requests/s" if cap.endswith("iops") else f"{size_words(n)}/s" for cap, n in caps.items())
     return ", ".join(dict.fromkeys(words))
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Return one limit per code and value, with its levels joined.
-
-    Of a code whose values are numbers only the first remains, with the number of other levels.
-    """
+    """Return one limit per code, with the levels of its first value and the number of others."""
     groups = dict[tuple[str, str], list[Concern]]()
     for c in dict.fromkeys(concerns):
         apart = c.code in _BY_VALUE or c.level is None

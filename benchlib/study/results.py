@@ -25,13 +25,13 @@ from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, 
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
-"""Metrics from the log of all transactions (sysbench reports one itself); missing without a log."""
+"""Metrics from the log of all transactions."""
 
 REPORTED = (
     "tps", "speed", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions",
     "retried_transactions", "init_s",
 )  # fmt: skip
-"""Figures of the load tool's summary; ``speed`` is transactions or loaded accounts per second."""
+"""Figures of the load tool's summary; ``speed``: transactions or loaded rows per second."""
 
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "time_to_steady_s"))
 """Metrics of cost, not speed."""
@@ -55,15 +55,12 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 @dataclass(frozen=True)
 class Measured:
-    """Frames of a study's trials; all except ``trials`` begin with ``level, block``.
+    """Frames of a study's trials, by ``level, block``.
 
-    - ``trials``: a row per trial (:data:`TRIAL_COLUMNS`); ``error`` is null on success, missing figures are
-      null
+    - ``trials``: :data:`TRIAL_COLUMNS`; ``error`` is null on success, missing figures are null
     - ``progress``: ``elapsed_s, tps`` per second
-    - ``statements``: ``script, statement, latency_ms``, if the tool reports them
-    - ``warnings``: the bench's warnings
-
-    ``tps`` excludes connecting; ``started_s`` is a Unix time; other units are in the names.
+    - ``statements``: ``script, statement, latency_ms``, if reported
+    - ``warnings`` of the bench
     """
 
     trials: pd.DataFrame
@@ -111,17 +108,16 @@ def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
 
 
 def concerns(frames: Measured, margin: float) -> list[Concern]:
-    """Return the doubts that the trials raise, by level.
-
-    - failed, retried or skipped transactions; a missed rate; commits faster than flushes
-    - no steady state (grave if the mean changes by more than ``margin``)
-    - saturated processors or load tool; warnings of the bench
-    """
+    """Return the limits that the trials show; no steady state is grave beyond ``margin``."""
     numbers = [*_COUNTS, "clients", "checkpoint_cycles", "processors_share", "client_cpu_share"]
     good = frames.trials[frames.trials["error"].isna()].astype(dict.fromkeys(numbers, float))
+    # no cut: the warm-up was a separate run
+    readings = frames.progress.groupby(TRIAL)["tps"].agg(list).groupby("level").agg(list)
+    cycles = good.groupby("level")["checkpoint_cycles"].median()
+    # transactions in flight at the start and end of a quarter are not counted there
+    in_flight = (good["clients"] / good["transactions"]).groupby(good["level"]).median()
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
     transacting = {level: rows for level, rows in by_level.items() if rows["transactions"].notna().any()}
-    progress = frames.progress.groupby(TRIAL)["tps"].agg(list)
     doubts: list[Concern | None] = []
     for level, rows in transacting.items():
         done, failed, retried, skipped = rows[_COUNTS].sum().astype(int)
@@ -134,49 +130,30 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
             lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
     doubts += validity.unsteady(
-        # no cut: the warm-up was a separate run
-        {
-            level: progress[progress.index.get_level_values("level") == level].to_list()
-            for level in transacting
-        },
+        {level: readings.get(level, []) for level in transacting},
         margin,
-        {
-            level: round(n)
-            for level, rows in transacting.items()
-            if (n := rows["checkpoint_cycles"].median()) > 0
-        },
-        # transactions in flight at the start and end are not counted there
-        {
-            level: float((rows["clients"] / rows["transactions"]).median())
-            for level, rows in transacting.items()
-        },
+        {str(level): round(count) for level, count in cycles.items() if count > 0},
+        {str(level): share for level, share in in_flight.items()},
     )
+    shares = {level: rows["client_cpu_share"].to_list() for level, rows in by_level.items()}
     doubts += validity.ceilings({name: rows["processors_share"].to_list() for name, rows in by_level.items()})
-    doubts += [
-        validity.client_bound(name, rows["client_cpu_share"].to_list()) for name, rows in by_level.items()
-    ]
+    doubts += [validity.client_bound(level, of_trials) for level, of_trials in shares.items()]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
-    """Return a concern per kind of warning and level, ignoring numbers, with the number of trials."""
-    doubts, trials_of = list[Concern](), trials["level"].value_counts()
+    """Return a concern per level and warning, whatever its numbers."""
+    planned, concerns = trials["level"].value_counts(), list[Concern]()
     kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
-        count = f"{rows['block'].nunique()} of {trials_of[str(level)]} trials"
-        doubts.append(
-            Concern("trial_warning", f"{rows['warning'].iloc[0].rstrip('.')} ({count})", level=str(level))
-        )
-    return doubts
+        count = f"{rows['block'].nunique()} of {planned[str(level)]} trials"
+        text = f"{rows['warning'].iloc[0].rstrip('.')} ({count})"
+        concerns.append(Concern("trial_warning", text, level=str(level)))
+    return concerns
 
 
 def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: Values) -> dict[str, Any]:
-    """Return the figures of a trial with a complete report.
-
-    Raises:
-        InputError: a file of the trial is damaged.
-
-    """
+    """Return the figures of a complete trial; InputError if a file is damaged."""
     trial_id, level, done = measurement.trial.id, measurement.trial.level, report["transactions"]
     workload, rate = plan.level_workload(level), plan.level_load(level).rate
     # with background load, costs are not the transactions' alone; a load of data has no transactions
@@ -226,7 +203,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
-    """Return the busy share of the load tool's threads, of the busiest host: one saturated generator limits all."""
+    """Return the busy share of the load tool's threads, on the busiest host."""
     uses = [(measurement.load_cpu_s, measurement.load_wall_s, threads)]
     if measurement.generators:
         parts = split(plan.level_load(measurement.trial.level), measurement.trial.seed)
@@ -239,10 +216,7 @@ def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> flo
 
 
 def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
-    """Return how many ``checkpoint_timeout`` periods a trial spans, or None if not whole or not confirmed.
-
-    A checkpoint precedes each trial, so all trials start at the same point of the period.
-    """
+    """Return the ``checkpoint_timeout`` periods in a trial; None if not whole or not confirmed."""
     timeout_s, unit = quantity(measurement.settings.get("checkpoint_timeout", "")) or (0.0, "")
     count = plan.level_load(measurement.trial.level).duration_s / timeout_s if unit == "s" else 0.0
     whole = round(count)
@@ -253,7 +227,7 @@ def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | N
 def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
     """Return the seconds until the rate reaches 95 % of the second half's mean, or None.
 
-    One of the next two ``readings`` (seconds, tps) must confirm it. Needs eight readings.
+    One of the next two ``readings`` (seconds, tps) must confirm it.
     """
     if len(readings) < 8:
         return None
@@ -264,12 +238,7 @@ def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[str, Any]:
-    """Return the load tool's report of a complete run.
-
-    Raises:
-        InputError: the output is missing, inconsistent, or incomplete.
-
-    """
+    """Return the load tool's report; InputError if it is missing, inconsistent or incomplete."""
     trial = measurement.trial
     tool = plan.level_workload(trial.level).tool
     parts = {f".{one.host}": one.load_argv for one in measurement.generators} or {"": measurement.load_argv}

@@ -55,7 +55,7 @@ def provenance(study: Study) -> pd.DataFrame:
 
 
 def parameters(records: Mapping[str, Parameters]) -> pd.DataFrame:
-    """Return server parameters (rows) by level (columns) that differ between levels or from the default."""
+    """Return the server parameters that differ between levels (columns) or from the default."""
     values, default, chosen = dict[str, dict[str, str]](), dict[str, str](), set[str]()
     for level, record in records.items():
         rows = dict(record)

@@ -1,12 +1,10 @@
-"""The only reader and writer of ``data/``.
+"""The only reader and writer of ``data/``. Links are not followed.
 
 - ``data/<study>/study.json``: the plan, written before anything runs
 - ``data/<study>/trials/<id>/``: raw output of one trial, renamed into place when complete
 - ``data/<study>/trials.tar.xz``: the same files, packed
 - ``data/<study>/crashes/<id>.json``: one crash of a level
 - ``data/<study>/SHA256SUMS``: checksums of trial files, verified on reading (optional in format 1)
-
-A folder may be hostile: links are not followed.
 """
 
 import contextlib
@@ -43,10 +41,7 @@ Sums = Mapping[str, Set[str]]
 
 
 def project_root() -> Path:
-    """Return the nearest folder with ``notebooks/``, or the installation's.
-
-    Notebooks are executed, so folders that other users own or can write to are skipped.
-    """
+    """Return the nearest trusted folder with ``notebooks/``, which are executed, or the installation's."""
     working = Path.cwd()
     for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
         if files.trusted(folder / "notebooks"):
@@ -62,12 +57,7 @@ def notebooks() -> dict[str, Path]:
 
 
 def data_root() -> Path:
-    """Return the folder of all studies: ``BENCHLIB_DATA`` or the project's ``data/``.
-
-    Raises:
-        InputError: ``BENCHLIB_DATA`` does not exist.
-
-    """
+    """Return ``BENCHLIB_DATA`` (InputError if it does not exist) or the project's ``data/``."""
     if not (named := os.environ.get(DATA_VARIABLE)):
         return project_root() / "data"
     if not (root := Path(named).absolute()).is_dir():
@@ -76,7 +66,13 @@ def data_root() -> Path:
 
 
 class StudyFolder:
-    """A study on disk."""
+    """A study on disk.
+
+    Raises:
+        InputError: on reading, if a file is unreadable, damaged or missing.
+        StudyError: on writing, if the disk refused; what is saved is safe.
+
+    """
 
     def __init__(self, name: str, root: Path | None = None) -> None:
         """Raise InputError if the name is not a portable folder name."""
@@ -88,30 +84,15 @@ class StudyFolder:
         self.path = (root or data_root()) / name
 
     def exists(self) -> bool:
-        """Return whether the study has been written.
-
-        Raises:
-            InputError: its file is unreadable.
-
-        """
+        """Return whether the study has been written."""
         return _content(self.path, "study.json") is not None
 
     def write(self, study: Study) -> None:
-        """Save the study atomically.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Save the study."""
         self.put("study.json", (study.model_dump_json(indent=2) + "\n").encode())
 
     def read(self) -> Study:
-        """Return the study.
-
-        Raises:
-            InputError: it does not exist, is damaged or unreadable.
-
-        """
+        """Return the study."""
         data = _content(self.path, "study.json")
         if data is None:
             known = ", ".join(study_names(self.path.parent)) or "none yet"
@@ -125,12 +106,7 @@ class StudyFolder:
             raise InputError(f"{self.name}/study.json {why}: {advice}") from reason
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file of the study atomically.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Write a file atomically."""
         path = self.path / name
         with self.disk():
             files.make(path.parent)
@@ -138,12 +114,7 @@ class StudyFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the study while a fleet runs it.
-
-        Raises:
-            HostBusyError: it is locked.
-
-        """
+        """Lock the study while a fleet runs it; HostBusyError if it is locked."""
         with self.disk():
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -156,12 +127,7 @@ class StudyFolder:
             os.close(descriptor)
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
-        """Save a trial atomically: its measurement and the raw files in ``folder``.
-
-        Raises:
-            StudyError: the disk refused; earlier trials are safe.
-
-        """
+        """Save a trial atomically: its measurement and the raw files in ``folder``."""
         with self.disk(), whole(self.path / "trials" / measurement.trial.id) as pending:
             files.make(pending)
             for name in files.listed(folder):
@@ -176,7 +142,7 @@ class StudyFolder:
 
     @cached_property
     def _listed_before(self) -> frozenset[str]:
-        """Trials in the first list of checksums; if a folder is missing, its attempt was interrupted."""
+        """Trials in the list at first; one without a folder was interrupted."""
         return frozenset(path.split("/")[1] for path in self.checksums())
 
     def withdraw(self) -> None:
@@ -186,12 +152,7 @@ class StudyFolder:
                 files.remove(self.path)
 
     def set_aside(self, trial_id: str) -> None:
-        """Move a saved trial to ``spoilt/`` as evidence.
-
-        Raises:
-            InputError: the trial is packed.
-
-        """
+        """Move a trial to ``spoilt/`` as evidence; InputError if it is packed."""
         if f"trials/{trial_id}/{MEASUREMENT}" in self.packed():
             raise InputError(
                 f"the trials of '{self.name}' are packed: unpack them (tar -xJf {ARCHIVE}, in its folder), "
@@ -211,12 +172,7 @@ class StudyFolder:
             self.list_checksums(others)
 
     def kept(self) -> dict[str, Measurement]:
-        """Return the measurements by trial id, in the order of the design.
-
-        Raises:
-            InputError: a file is damaged or belongs to another trial.
-
-        """
+        """Return the measurements by trial id, in the plan's order."""
         study, sums, measurements = self.read(), self.checksums(), dict[str, Measurement]()
         for trial in study.trials:
             path = f"trials/{trial.id}/{MEASUREMENT}"
@@ -249,30 +205,20 @@ class StudyFolder:
         return measurement
 
     def damaged(self, trial_id: str, name: str, why: str) -> InputError:
-        """Return the error for a damaged file of a trial."""
+        """Return the error for a trial's damaged file."""
         return InputError(
             f"{self.name}: trials/{trial_id}/{name} is damaged ({why}): "
             "restore it from a copy, or move that folder out of the study and run the trial again"
         )
 
     def raw(self, trial_id: str, name: str) -> bytes | None:
-        """Return a raw file of a trial, packed or not, or None.
-
-        Raises:
-            InputError: it is unreadable, missing or changed.
-
-        """
+        """Return a raw file of a trial, or None."""
         data = self.stored(f"trials/{trial_id}/{name}")
         present = None if data is None else hashlib.sha256(data).hexdigest()
         return data if self._left(trial_id, name, present) else None
 
     def _left(self, trial_id: str, name: str, present: str | None) -> bool:
-        """Return whether a trial has a file; ``present`` is its checksum now, None if absent.
-
-        Raises:
-            InputError: it is missing or changed.
-
-        """
+        """Check a file's checksum ``present`` (None: absent); return whether the trial has it."""
         sums, place = self.checksums(), f"trials/{trial_id}/"
         if f"{place}{MEASUREMENT}" not in sums:  # saved by an early version
             return present is not None
@@ -282,22 +228,12 @@ class StudyFolder:
         return expected is not None
 
     def stored(self, path: str) -> bytes | None:
-        """Return a file of the study, packed or not, without a look at its checksum; None if absent.
-
-        Raises:
-            InputError: it is unreadable.
-
-        """
+        """Return a file, packed or not, without checking it; None if absent."""
         data = _content(self.path, path)
         return self.packed().get(path) if data is None else data
 
     def transaction_log(self, trial_id: str) -> Path | None:
-        """Return the path of a trial's transaction log, which is never packed, or None.
-
-        Raises:
-            InputError: it is missing, changed or a link.
-
-        """
+        """Return the path of a trial's transaction log (never packed), or None."""
         path = self.path / "trials" / trial_id / TRANSACTION_LOG
         if path.is_symlink():
             raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link")
@@ -305,30 +241,15 @@ class StudyFolder:
         return path if self._left(trial_id, TRANSACTION_LOG, present) else None
 
     def checksums(self) -> Sums:
-        """Return the checksums of the trials' files; trials of early versions have none.
-
-        Raises:
-            InputError: the list is unreadable.
-
-        """
+        """Return the checksums; trials of early versions have none."""
         return _listed(self.path, _stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
-        """Replace the list of checksums.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Replace the list of checksums."""
         self.put(CHECKSUMS, _lines((path, one) for path in sums for one in sorted(sums[path])))
 
     def add_checksums(self, sums: Mapping[str, str]) -> None:
-        """Append to the list of checksums, without reading it: a fleet's is long.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Append to the list without reading it: a fleet's is long."""
         path = self.path / CHECKSUMS
         if not path.exists():
             self.list_checksums({})
@@ -340,12 +261,7 @@ class StudyFolder:
             os.fsync(file.fileno())
 
     def packed(self) -> Mapping[str, bytes]:
-        """Return the archive's files by path; empty without an archive.
-
-        Raises:
-            InputError: it is damaged.
-
-        """
+        """Return the archive's files by path."""
         return _unpacked(self.path, _stamp(self.path / ARCHIVE))
 
     def disk(self) -> contextlib.AbstractContextManager[None]:
@@ -355,12 +271,7 @@ class StudyFolder:
 
 
 def study_names(root: Path | None = None) -> list[str]:
-    """Return the names of all saved studies, sorted.
-
-    Raises:
-        InputError: the folder is unreadable.
-
-    """
+    """Return the names of all saved studies, sorted; InputError if ``data/`` is unreadable."""
     root = root or data_root()
     unreadable = os_errors_as(InputError, f"cannot read the studies in {root}")
     with unreadable, contextlib.suppress(FileNotFoundError):
@@ -376,7 +287,7 @@ def walk() -> Iterator[StudyFolder]:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that is synced and renamed on exit, or removed after an error."""
+    """Yield a temporary path; sync and rename it on exit, remove it after an error."""
     pending = path.with_name(f"{PENDING}{path.name}")
     files.remove(pending)  # left by a killed process
     try:
@@ -403,7 +314,7 @@ def _lines(sums: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return a file's time, size and inode, to detect changes; empty if absent."""
+    """Return what changes with a file."""
     with contextlib.suppress(OSError):
         status = os.lstat(path)
         return status.st_mtime_ns, status.st_size, status.st_ino
