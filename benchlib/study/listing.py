@@ -29,7 +29,8 @@ def _row(name: str) -> dict[str, Any]:
     folder = StudyFolder(name)
     try:
         study = json.loads(folder.stored("study.json") or b"")
-        title, trials = str(study["title"]), [Trial(**trial).id for trial in study["trials"]]
+        title = str(study["title"])
+        trials = [Trial(int(t["block"]), int(t["position"]), t["level"], 0).id for t in study["trials"]]
     except (LookupError, TypeError, ValueError, RecursionError):
         study = folder.read()  # raises an error that says what is wrong
         title, trials = study.title, [trial.id for trial in study.trials]

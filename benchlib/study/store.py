@@ -4,7 +4,7 @@
 - ``data/<study>/trials/<id>/``: raw output of one trial, renamed into place when complete
 - ``data/<study>/trials.tar.xz``: the same files, packed
 - ``data/<study>/crashes/<id>.json``: one crash of a level
-- ``data/<study>/SHA256SUMS``: checksums of trial files, verified on reading (optional in format 1)
+- ``data/<study>/SHA256SUMS``: checksums of trial files, verified on reading
 """
 
 import contextlib
@@ -23,10 +23,9 @@ from benchlib.errors import HostBusyError, InputError, StudyError, os_errors_as
 from benchlib.host import files
 from benchlib.host.files import PENDING, open_plain
 from benchlib.host.journal import cut_torn_end
-from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
-from benchlib.plan.model import Measurement, Plan, Study
+from benchlib.plan.model import Measurement, Study
 from benchlib.study.archive import ARCHIVE, MOST, PATH, unpack
 
 DATA_VARIABLE = "BENCHLIB_DATA"
@@ -173,13 +172,13 @@ class StudyFolder:
 
     def kept(self) -> dict[str, Measurement]:
         """Return the measurements by trial id, in the plan's order."""
-        study, sums, measurements = self.read(), self.checksums(), dict[str, Measurement]()
-        for trial in study.trials:
+        trials, sums, measurements = self.read().trials, self.checksums(), dict[str, Measurement]()
+        for trial in trials:
             path = f"trials/{trial.id}/{MEASUREMENT}"
             if (data := self.stored(path)) is not None:
-                if study.format > 1 and path not in sums:
+                if path not in sums:
                     raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
-                measurements[trial.id] = self._measurement(study.plan, trial, data)
+                measurements[trial.id] = self._measurement(trial, data)
         for path in sums:
             _, trial_id, name = path.split("/")
             # may be large: verified when it is read
@@ -187,20 +186,13 @@ class StudyFolder:
                 self.raw(trial_id, name)
         return measurements
 
-    def _measurement(self, plan: Plan, trial: Trial, data: bytes) -> Measurement:
+    def _measurement(self, trial: Trial, data: bytes) -> Measurement:
         try:
             measurement = Measurement.model_validate_json(data)
         except ValidationError as reason:
             raise self.damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
         if measurement.trial != trial:
             why = f"it is of trial {measurement.trial.id}, seed {measurement.trial.seed}"
-        elif measurement.error is not None:
-            why = None
-        elif measurement.load_returncode != 0:
-            why = f"it has no error although the load ended with status {measurement.load_returncode}"
-        else:
-            why = misfit(plan, trial, measurement.load_argv)
-        if why:
             raise self.damaged(trial.id, MEASUREMENT, why)
         return measurement
 
@@ -219,10 +211,8 @@ class StudyFolder:
 
     def _left(self, trial_id: str, name: str, present: str | None) -> bool:
         """Check a file's checksum ``present`` (None: absent); return whether the trial has it."""
-        sums, place = self.checksums(), f"trials/{trial_id}/"
-        if f"{place}{MEASUREMENT}" not in sums:  # saved by an early version
-            return present is not None
-        if (expected := sums.get(f"{place}{name}")) and present not in expected:
+        expected = self.checksums().get(f"trials/{trial_id}/{name}")
+        if expected and present not in expected:
             why = "its checksum differs" if present else "it is missing"
             raise self.damaged(trial_id, name, why)
         return expected is not None
@@ -241,7 +231,7 @@ class StudyFolder:
         return path if self._left(trial_id, TRANSACTION_LOG, present) else None
 
     def checksums(self) -> Sums:
-        """Return the checksums; trials of early versions have none."""
+        """Return the checksums of the trials' files."""
         return _listed(self.path, _stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:

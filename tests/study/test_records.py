@@ -4,7 +4,7 @@ import gzip
 from typing import Any
 
 import pytest
-from fakes import counters, telemetry
+from fakes import counters, seal, telemetry
 from kept import refused
 
 from benchlib.study.records import Counters, Flushes, Parameters, Plans, Record, ReplicaReadings, Samples
@@ -30,10 +30,12 @@ def test_what_is_written_is_read_and_a_damaged_file_is_named(folder_of, record: 
     (trial := folder.path / "trials" / "one").mkdir(parents=True)
     assert record.read(folder, "one") is None
     record.write(trial)
+    seal(folder)
     assert record.read(folder, "one") == record
     assert record.from_bytes(record.to_bytes()).to_bytes() == record.to_bytes(), "the same bytes again"
     for damage in (b"", b"[7]", b'{"before": ', gzip.compress(b"[]")):
         (trial / record.FILE).write_bytes(damage)
+        seal(folder)
         assert f"one/{record.FILE} is damaged" in refused(record.read, folder, "one")
 
 
