@@ -1,7 +1,6 @@
 """Does this change make my PostgreSQL faster, by how much, and am I sure?
 
-The public names are loaded when they are first used, so that ``import benchlib``
-(and with it the command line and the guardian process) starts in milliseconds.
+Public names load on first use: the command line and the guardian start in milliseconds.
 """
 
 from importlib import import_module

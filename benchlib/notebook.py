@@ -1,4 +1,4 @@
-"""What a notebook imports: ``open_study`` makes a study of its parameters, ``compare`` and ``plot`` work on any frame."""
+"""Functions for notebooks: ``open_study`` reads the parameters, ``compare`` and ``plot`` take any frame."""
 
 import math
 import os
@@ -31,10 +31,10 @@ __all__ = [
 
 
 def open_study() -> OpenStudy:
-    """Return the study that this notebook's parameters describe; with ``run = False`` the saved one.
+    """Return the study that the notebook's parameters describe; with ``run = False`` the saved one.
 
     Raises:
-        InputError: an unknown parameter, a value of the wrong type, or no such study.
+        InputError: a parameter is invalid, or there is no such study.
 
     """
     values = _parameters("open_study")
@@ -51,7 +51,7 @@ def open_study() -> OpenStudy:
 
 
 def open_summary() -> list[PageData]:
-    """Return the pages of the saved studies that the parameter ``studies`` names, separated by commas; all if it is empty."""
+    """Return the pages of the studies in the parameter ``studies``, or of all if it is empty."""
     named = _parameters("open_summary").get("studies", "")
     # a command judges before it makes the page, with a limit for each study
     most = 0 if _listener else math.inf
@@ -59,15 +59,9 @@ def open_summary() -> list[PageData]:
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
-    """Return the answers of several studies as a frame: a row an answer, with its study's name, title, panel and metric."""
+    """Return a row per answer, with its study's name, title, panel and metric."""
     rows = [
-        {
-            "study": page.name,
-            "title": page.title,
-            "panel": page.panel,
-            "metric": page.metric_title,
-            **answer.model_dump(),
-        }
+        (page.name, page.title, page.panel, page.metric_title, *answer.model_dump().values())
         for page in pages
         for answer in page.answers
     ]
@@ -75,7 +69,7 @@ def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
 
 
 def _parameters(caller: str) -> dict[str, Any]:
-    """Return the checked parameters of the notebook that calls."""
+    """Return the checked parameters of the calling notebook."""
     shell = get_ipython()
     if shell is None:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
@@ -86,11 +80,11 @@ def _parameters(caller: str) -> dict[str, Any]:
 
 
 _listener: list[Any] = []
-"""The pipe of the process that executes this notebook, where there is one."""
+"""The pipe to the process that executes this notebook, if any."""
 
 
 def progress_line() -> Callable[[object], None]:
-    """Return a function that shows how far a run is, in lines that each report replaces."""
+    """Return a function that shows progress in lines that it replaces."""
     lines = dict[bool, str]()
     handle = display({"text/plain": "starting"}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 

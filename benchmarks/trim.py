@@ -5,13 +5,16 @@ of wait events (kept: their sum per second), and which transaction of a second w
 """
 
 import hashlib
+import io
+import lzma
 import sys
-from collections.abc import Container
+import tarfile
+from collections.abc import Container, Mapping
 
 from benchlib.errors import InputError
 from benchlib.host import files
 from benchlib.load.latency import thin_log
-from benchlib.study.archive import ARCHIVE, pack
+from benchlib.study.archive import ARCHIVE, most_unpacked
 from benchlib.study.curate import check_idle
 from benchlib.study.records import Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum, whole
@@ -93,6 +96,26 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
         for emptied in folders:
             if not any(emptied.iterdir()):
                 files.remove(emptied)
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Return a reproducible ``tar.xz`` of files, by path.
+
+    Raises:
+        ValueError: the files exceed the limits of an archive.
+
+    """
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        # files with equal names are similar: adjacent, they compress best
+        for path in sorted(files, key=lambda path: (path.rpartition("/")[2], path)):
+            member = tarfile.TarInfo(path)
+            member.size = len(files[path])
+            archive.addfile(member, io.BytesIO(files[path]))
+    packed = lzma.compress(tar.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+    if tar.tell() > most_unpacked(packed):
+        raise ValueError("the study's files exceed the size limit of an archive")
+    return packed
 
 
 def _size(folder: StudyFolder) -> int:

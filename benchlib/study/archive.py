@@ -1,13 +1,12 @@
-"""One archive for the files of a study's trials.
+"""One archive for the files of a study's trials, a reproducible ``tar.xz`` that ``benchmarks/trim.py`` writes.
 
 An archive may be hostile: the unpacked size is limited, and only the files of trials are accepted.
 """
 
-import io
 import lzma
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 ARCHIVE = "trials.tar.xz"
 PATH = re.compile(r"trials(?:/[A-Za-z0-9][\w.-]*){2}", re.ASCII)
@@ -16,26 +15,6 @@ MOST = 256 << 20
 """Maximum size of a file, and of an unpacked archive (bytes)."""
 _RATIO, _LITTLE = 400, 16 << 20
 """Maximum compression ratio (studies: a fourth), and the size in bytes up to which it is not checked."""
-
-
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return a reproducible ``tar.xz`` of files, by path.
-
-    Raises:
-        ValueError: the files exceed the limits of an archive.
-
-    """
-    tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        # files with equal names are similar: adjacent, they compress best
-        for path in sorted(files, key=lambda path: (path.rpartition("/")[2], path)):
-            member = tarfile.TarInfo(path)
-            member.size = len(files[path])
-            archive.addfile(member, io.BytesIO(files[path]))
-    packed = lzma.compress(tar.getvalue(), preset=6 | lzma.PRESET_EXTREME)
-    if tar.tell() > _most(packed):
-        raise ValueError("the study's files exceed the size limit of an archive")
-    return packed
 
 
 def unpack(archive: bytes | None) -> dict[str, bytes]:
@@ -47,7 +26,7 @@ def unpack(archive: bytes | None) -> dict[str, bytes]:
     """
     if archive is None:
         return {}
-    most = _most(archive)
+    most = most_unpacked(archive)
     try:
         unpacking = lzma.LZMADecompressor(memlimit=MOST)
         tar = unpacking.decompress(archive, most)
@@ -58,7 +37,8 @@ def unpack(archive: bytes | None) -> dict[str, bytes]:
         raise ValueError(reason) from None
 
 
-def _most(packed: bytes) -> int:
+def most_unpacked(packed: bytes) -> int:
+    """Return the largest size to which an archive may unpack, in bytes."""
     return min(MOST, max(_LITTLE, _RATIO * len(packed)))
 
 

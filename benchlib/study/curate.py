@@ -1,7 +1,12 @@
 """Changes to a saved study besides running it: rename, edit, delete, export and import.
 
-Plan and data never change. New files have a temporary name until they are on disk. After a kill, repeat the
-command.
+Plan and data never change. After a kill, repeat the command.
+
+Raises:
+    InputError: a study does not exist or is damaged, a name exists, or a file is unusable; nothing is saved.
+    HostBusyError: the study is running.
+    StudyError: the disk refused.
+
 """
 
 import lzma
@@ -20,17 +25,11 @@ from benchlib.study.store import StudyFolder, study_names, whole
 
 _MOST_MEMBERS = 100_000
 _MEMBER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){1,3}", re.ASCII)
-"""Path of a study's file, from its folder's name on."""
+"""Path of a study's file, with its folder."""
 
 
 def rename(name: str, new_name: str) -> None:
-    """Rename a study.
-
-    Raises:
-        InputError: the study does not exist, or the new name does.
-        HostBusyError: it is running.
-
-    """
+    """Rename a study."""
     folder, renamed = StudyFolder(name), StudyFolder(new_name)
     study = folder.read()
     _check_free(renamed)
@@ -42,13 +41,7 @@ def rename(name: str, new_name: str) -> None:
 
 
 def delete(name: str) -> None:
-    """Delete a study, even a damaged one.
-
-    Raises:
-        InputError: the study does not exist.
-        HostBusyError: it is running.
-
-    """
+    """Delete a study, even a damaged one."""
     folder = StudyFolder(name)
     gone = folder.path.with_name(f"{files.PENDING}{name}")
     with folder.disk():
@@ -63,12 +56,7 @@ def delete(name: str) -> None:
 
 
 def edit(name: str, words: Mapping[str, str]) -> None:
-    """Change ``question``, ``title`` or ``notes``; the provenance keeps the original question.
-
-    Raises:
-        InputError: the study does not exist, or its question or title would be empty.
-
-    """
+    """Change ``question``, ``title`` or ``notes``; the provenance keeps the original question."""
     folder = StudyFolder(name)
     study, changes = folder.read(), dict[str, object](words)
     if not words or not all(text.strip() for key, text in words.items() if key != "notes"):
@@ -81,12 +69,7 @@ def edit(name: str, words: Mapping[str, str]) -> None:
 
 
 def export(name: str, file: Path) -> None:
-    """Write a saved study into one ZIP file.
-
-    Raises:
-        InputError: the study does not exist or is damaged; the file exists or cannot be written.
-
-    """
+    """Write a saved study into one ZIP file."""
     folder = StudyFolder(name)
     folder.kept()  # raises if a file is damaged
     if os.path.lexists(file):
@@ -104,13 +87,7 @@ def export(name: str, file: Path) -> None:
 
 
 def import_study(file: Path, name: str | None = None) -> StudyFolder:
-    """Import a file of :func:`export`, optionally under another name; return its folder.
-
-    Raises:
-        InputError: the file is no exported study or too large, or the name exists; nothing is saved.
-        StudyError: the disk refused.
-
-    """
+    """Import a file of :func:`export`, optionally under another name; return its folder."""
     try:
         with zipfile.ZipFile(file) as archive:
             original_name, members = _members(archive, file.stat().st_size)
@@ -126,12 +103,7 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
 
 
 def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.ZipInfo]]:
-    """Return the study's name and its files, with paths relative to its folder.
-
-    Raises:
-        ValueError: the archive is not one study, or too large.
-
-    """
+    """Return the study's name and its files, relative to its folder; ValueError if it is not one study."""
     if len(archive.infolist()) > _MOST_MEMBERS:
         raise ValueError(f"it has more than {_MOST_MEMBERS:,} files")
     files = [member for member in archive.infolist() if not member.is_dir()]
@@ -161,12 +133,7 @@ def _check_free(folder: StudyFolder) -> None:
 
 
 def check_idle(name: str) -> None:
-    """Check that a study is running neither here nor on a fleet.
-
-    Raises:
-        HostBusyError: it is.
-
-    """
+    """Check that a study is running neither here nor on a fleet."""
     holder = held_by() or ""
     if f"“{name}”" in holder or holder == UNNAMED:
         raise HostBusyError(f"{holder} is running here; wait until it ends")

@@ -11,8 +11,8 @@ from benchlib.errors import StudyError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.stats import Analysis, Concern
+from benchlib.stats.effects import judge
 from benchlib.stats.sequential import EXTENSION, decide, plan_looks
-from benchlib.stats.strata import analyze_strata
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded
 from benchlib.study.results import Measured, concerns, measured
@@ -42,7 +42,7 @@ class Experiment:
 
     @cached_property
     def measured(self) -> Measured:
-        """The frames of :func:`benchlib.study.results.measured`."""
+        """The frames of the trials."""
         return measured(self.folder, self.plan, self.kept)
 
     @cached_property
@@ -57,51 +57,44 @@ class Experiment:
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The samples of successful trials; see :func:`benchlib.study.instruments.recorded`."""
+        """Samples of successful trials."""
         return recorded(self.folder, self.plan, self.trials)
 
     @cached_property
     def conditions(self) -> pd.DataFrame:
-        """The conditions of the notebook; see :func:`benchlib.study.conditions.checked`.
-
-        Raises:
-            InputError: a condition is malformed.
-
-        """
+        """The notebook's conditions; see :func:`benchlib.study.conditions.checked`."""
         declared = conditions.conditions(self.study)
         return conditions.checked(self.study, self.figures if declared else pd.DataFrame())
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """The figures of successful trials; see :func:`benchlib.study.conditions.figures_of`."""
+        """Figures of successful trials."""
         return conditions.figures_of(self.folder, self.study, self.trials, self.recorded)
 
     @cached_property
     def bottlenecks(self) -> pd.DataFrame:
-        """The bottleneck of each level; see :func:`benchlib.study.instruments.bottlenecks`."""
+        """The bottleneck of each level."""
         return bottlenecks(self.plan, self.trials, self.recorded)
 
     @cached_property
     def analysis(self) -> Analysis:
-        """The verdicts on the study's metric.
-
-        Raises:
-            StudyError: too few trials to compare.
-
-        """
+        """The verdicts on the study's metric; StudyError if there is no comparison."""
         self.check_comparable()
-        if self.plan.looks:
-            return self._latest_look()[0]
-        parts, against = self.plan.strata(), self.plan.factor.against
-        return analyze_strata(self.by_level(), parts, against=against, alpha=self.alpha, **self._comparison())
+        trials = self.by_level()
+        trials = trials.assign(part=trials["level"].map(self.plan.strata()))
+        return judge(trials, concerns=self.concerns, **self.comparison)
+
+    @property
+    def comparison(self) -> dict[str, Any]:
+        """Arguments of :func:`benchlib.compare`, without trials and answers."""
+        plan, factor = self.plan, self.plan.factor
+        return {
+            "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
+            "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
+        } | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
 
     def check_comparable(self) -> None:
-        """Check that the study has a comparison.
-
-        Raises:
-            StudyError: no block has two successful trials.
-
-        """
+        """Raise StudyError if no block has two successful trials."""
         good = self.trials[self.trials["error"].isna()]
         if good.groupby("block").size().lt(2).all():
             failed = self.trials["error"].dropna()
@@ -110,32 +103,37 @@ class Experiment:
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons together; each extension lowers it."""
+        """The error rate of all comparisons; extensions lower it."""
         return _ALPHA * EXTENSION ** len(self._looks_after)
-
-    @property
-    def fixed_hosts(self) -> bool:
-        """Whether the verdicts hold only for the hosts of the study."""
-        return self.study.declared.hosts == "fixed"
 
     def by_level(self) -> pd.DataFrame:
         """Return the trials, with levels in the plan's order."""
-        place = {name: index for index, name in enumerate(self.plan.factor.levels)}
-        return self.trials.sort_values("level", key=lambda names: names.map(place), kind="stable")
+        return self.ordered(self.trials)
+
+    def ordered(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a frame by level, in the plan's order."""
+        position = {name: index for index, name in enumerate(self.plan.factor.levels)}
+        return frame.sort_values("level", key=lambda names: names.map(position), kind="stable")
+
+    @property
+    def _complete_blocks(self) -> int:
+        sizes = Counter(measurement.trial.block for measurement in self.kept.values())
+        return sum(size == len(self.plan.factor.levels) for size in sizes.values())
 
     def settled(self) -> str | None:
         """Return why the study may stop early, or None."""
-        if not self.plan.looks:
+        looks, factor = self.plan.looks, self.plan.factor
+        if self._complete_blocks not in looks:
             return None
-        sizes = Counter(measurement.trial.block for measurement in self.kept.values())
-        whole = sum(size == len(self.plan.factor.levels) for size in sizes.values())
-        return self._latest_look()[1] if whole in self.plan.looks else None
+        plan = plan_looks(len(factor.levels), len(factor.controls), looks)
+        options = {
+            name: of for name, of in self.comparison.items() if name not in ("alpha", "looks", "against")
+        }
+        return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
 
     def so_far(self) -> str | None:
-        """Return the effects of an unfinished study in a line; None before three complete blocks."""
-        names, blocks = self.plan.factor.levels, Counter(m.trial.block for m in self.kept.values())
-        complete = sum(size == len(names) for size in blocks.values())
-        if not SO_FAR_FROM <= complete < self.study.blocks:
+        """Return an unfinished study's effects in a line; None before three complete blocks."""
+        if not SO_FAR_FROM <= self._complete_blocks < self.study.blocks:
             return None
         try:
             rows = self.analysis.table.dropna(subset="percent_change").to_dict("records")
@@ -145,15 +143,17 @@ class Experiment:
         for row in rows:
             change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
             effects.append(f"{row['level']} {change} [{interval.replace(' to ', ', ')}] {row['verdict']}")
-        return f"provisional, after {complete} of {self.study.blocks} blocks: {'; '.join(effects)}"
+        return (
+            f"provisional, after {self._complete_blocks} of {self.study.blocks} blocks: {'; '.join(effects)}"
+        )
 
     def forget(self) -> None:
-        """Drop all derived frames, after trials were added."""
+        """Drop all frames, after trials were added."""
         self.__dict__ = {"folder": self.folder, "study": self.study}
 
     @cached_property
     def concerns(self) -> list[Concern]:
-        """The limits found in the trials; those of the analysis come separately."""
+        """The limits found in the trials."""
         cold = [name for name in self.plan.factor.levels if self.plan.level(name).cache == "cold"]
         doubts = [
             # a cold start has no steady state by design
@@ -167,30 +167,12 @@ class Experiment:
             doubts.append(Concern("builds_differ", builds))
         return doubts
 
-    def _comparison(self) -> dict[str, Any]:
-        factor = self.plan.factor
-        return {
-            "baseline": factor.baseline, "controls": factor.controls, "metric": self.plan.metric,
-            "margin": self.plan.margin, "concerns": self.concerns, "fixed_hosts": self.fixed_hosts,
-        }  # fmt: skip
-
     @property
     def _looks_after(self) -> tuple[int, ...]:
         """Number of blocks before each extension that costs certainty."""
         return self.study.extended[:_MOST_EXTENSIONS]
 
-    def _latest_look(self) -> tuple[Analysis, str | None]:
-        """Return the verdicts at the latest look of a sequential study, and why it may stop."""
-        factor = self.plan.factor
-        looks = plan_looks(len(factor.levels), len(factor.controls), self.plan.looks)
-        return decide(self.by_level(), looks, **self._comparison())
-
 
 def shown(folder: StudyFolder) -> Experiment:
-    """Return the experiment of a saved study.
-
-    Raises:
-        InputError: the study does not exist.
-
-    """
+    """Return the experiment of a saved study."""
     return Experiment(folder, folder.read())

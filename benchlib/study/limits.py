@@ -1,12 +1,12 @@
 """The limits of a study's answers: what the analysis found, what the trials show, and what the setup implies."""
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from benchlib.plan.level import Level
-from benchlib.plan.model import Study
+from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import size_words
 from benchlib.stats.limits import Concern
 from benchlib.study.experiment import Experiment
@@ -17,91 +17,91 @@ _CAPS = ("read_iops", "write_iops", "read_bytes", "write_bytes")
 _NAMED = 2
 """Maximum number of levels named in a sentence."""
 _BY_VALUE = ("caveat", "condition", "doubt", "durability", "reading", "trial_warning")
-"""Codes whose values are sentences of their own: each is shown."""
+"""Codes whose values are sentences: each is shown."""
 
 
 def limits(experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame) -> pd.DataFrame:
-    """Return at most seven limits of the answers, the worst first: ``code, level, value, text, grave``.
+    """Return at most seven limits of the answers, worst first: ``code, level, value, text, grave``.
 
-    ``effects`` comes from :func:`benchlib.compare`, ``signs`` is :attr:`OpenStudy.signs`. ``attrs["by_level"]`` has the worst limit of each
-    answer.
+    ``signs`` is :attr:`OpenStudy.signs`. ``attrs`` has each answer's worst limit (``by_level``) and unmet
+    conditions (``unmet``).
     """
     answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
-    concerned = {*answers["level"], *answers["against"], *experiment.plan.factor.controls}
+    factor = experiment.plan.factor
+    concerned = {None, *answers["level"], *answers["against"], *factor.controls}
     if experiment.study.declared.screen:  # the answers are changes, and each level is a part of every answer
-        concerned |= {*experiment.plan.factor.levels}
+        concerned |= {*factor.levels}
+    warnings = effects.attrs.get("warnings", ())
+    compared_levels = {*answers["level"], *answers["against"]} & {*factor.levels} or {*factor.levels}
     concerns = [
-        c for c in _concerns(experiment, signs, effects, answers) if c.level is None or c.level in concerned
+        *(Concern(w["code"], w["value"], w["grave"], w["level"]) for w in warnings if w["code"] != "doubt"),
+        *experiment.concerns,
+        *_of_answers(experiment.study, signs, answers),
+        *_of_setup(experiment, compared_levels),
+        *_of_controls(experiment.plan, effects),
     ]
-    concerns.sort(key=lambda concern: concern.order)
-    by_level = {}
-    for row in answers.to_dict("records"):
-        sides = (row["level"], row["against"])
-        worst = next((c for c in concerns if c.level in sides or (c.grave and c.level is None)), None)
-        by_level[row["level"]] = worst.text if worst else ""
+    concerns = sorted((c for c in concerns if c.level in concerned), key=lambda concern: concern.order)
+    compared, by_level, unmet = {*factor.pairs()}, dict[str, str](), dict[str, str]()
+    for level, against in zip(answers["level"], answers["against"], strict=True):
+        own = (c for c in concerns if c.level in (level, against) or (c.grave and c.level is None))
+        by_level[level] = next((c.text for c in own), "")
+        # the conditions of a reference that is compared itself are reported there
+        sides = {level} if against in compared else {level, against}
+        conditions = [c.value for c in experiment.concerns if c.code == "condition" and c.level in sides]
+        if conditions:
+            unmet[level] = "; ".join(conditions)
     records = [concern.record() for concern in _joined(concerns)[:MOST_LIMITS]]
     frame = pd.DataFrame(records, columns=["code", "level", "value", "text", "grave"])
     frame["level"] = frame["level"].str.replace("[“”]", "", regex=True)  # several levels
-    frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": _unmet(experiment, answers)}
+    frame.attrs = {"kind": "limits", "by_level": by_level, "unmet": unmet}
     return frame
 
 
-def _unmet(experiment: Experiment, answers: pd.DataFrame) -> dict[str, str]:
-    """Return the unmet conditions of each comparison and of its reference, if that is not compared."""
-    unmet, compared = (
-        [c for c in experiment.concerns if c.code == "condition"],
-        {*experiment.plan.factor.pairs()},
-    )
-    pairs = zip(answers["level"], answers["against"], strict=True)
-    named = {level: {level} if other in compared else {level, other} for level, other in pairs}
-    texts = {level: "; ".join(c.value for c in unmet if c.level in ends) for level, ends in named.items()}
-    return {level: text for level, text in texts.items() if text}
+def _of_controls(plan: Plan, effects: pd.DataFrame) -> Iterator[Concern]:
+    """Yield the controls that stray from the baseline by more than the margin."""
+    for row in effects[effects["level"].isin(plan.factor.controls)].to_dict("records"):
+        if abs(row["percent_change"]) > 100 * plan.margin:
+            yield Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
 
 
-def _concerns(
-    experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame, answers: pd.DataFrame
-) -> list[Concern]:
-    warnings = [
-        Concern(w["code"], w["value"], w["grave"], w["level"]) for w in effects.attrs.get("warnings", ())
-    ]
-    concerns = [c for c in warnings if c.code != "doubt"] + experiment.concerns
-    plan = experiment.plan
+def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Iterator[Concern]:
+    """Yield costs of a crash, and detectable changes of inconclusive answers."""
     for row in answers.to_dict("records"):
-        if cost := _cost(experiment.study, signs, row["level"], row["against"]):
-            concerns.append(Concern("durability", "; ".join(cost), level=row["level"]))
-        if row["verdict"] == "inconclusive" and np.isfinite(row["mde_percent"]):
-            size = f"{row['mde_percent']:{'.2g' if row['mde_percent'] < 100 else ',.0f'}} %"
-            concerns.append(Concern("detectable", size, level=row["level"]))
+        if cost := _cost(study, signs, row["level"], row["against"]):
+            yield Concern("durability", "; ".join(cost), level=row["level"])
+        smallest = row["mde_percent"]
+        if row["verdict"] == "inconclusive" and np.isfinite(smallest):
+            yield Concern(
+                "detectable", f"{smallest:{'.2g' if smallest < 100 else ',.0f'}} %", level=row["level"]
+            )
+
+
+def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
+    """Yield the limits that the setup implies."""
+    plan = experiment.plan
     if caveat := experiment.study.declared.stated_caveat:
-        concerns.append(Concern("caveat", caveat))
-    strays = effects[
-        effects["level"].isin(experiment.plan.factor.controls)
-        & effects["percent_change"].abs().gt(100 * experiment.plan.margin)
-    ]
-    concerns += [
-        Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
-        for row in strays.to_dict("records")
-    ]
+        yield Concern("caveat", caveat)
     for row in experiment.bottlenecks.to_dict("records"):
         if row["bottleneck"].startswith(DISKS_CAP):
-            concerns.append(Concern("disk_cap", disk_limits(plan.level(row["level"])), level=row["level"]))
-    names = {*answers["level"], *answers["against"]} & {*plan.factor.levels} or {*plan.factor.levels}
-    levels = [plan.level(name) for name in names]
-    parts = [level.part("storage") for level in levels]
-    places = [part["data"] for part in parts if isinstance(part.get("data"), dict)]
-    replicated = [part for level in levels if (part := level.part("replication")).get("replicas")]
+            yield Concern("disk_cap", disk_limits(plan.level(row["level"])), level=row["level"])
+    levels = [plan.level(name) for name in compared]
+    data = [level.part("storage").get("data") for level in levels]
+    replication = [level.part("replication") for level in levels]
+    external = any(level.target for level in levels)
+    generated = all(plan.level_load(name).generators for name in plan.factor.levels)
     flags = {
-        "external_server": any(level.target for level in levels),
-        "replica_shares": any(not part.get("on") for part in replicated),
-        "shared_machine": not any(level.target or plan.base.load.generators for level in levels)
-        and not all(plan.level_load(name).generators for name in plan.factor.levels),
-        "loop_device": any(place.get("file_system") not in (None, "tmpfs") for place in places),
+        "external_server": external,
+        "replica_shares": any(part.get("replicas") and not part.get("on") for part in replication),
+        "shared_machine": not (external or generated or plan.base.load.generators),
+        "loop_device": any(
+            isinstance(of, dict) and of.get("file_system") not in (None, "tmpfs") for of in data
+        ),
     }
-    return concerns + [Concern(code) for code, holds in flags.items() if holds]
+    yield from (Concern(code) for code, holds in flags.items() if holds)
 
 
 def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[str, ...]:
-    """Return what a crash may cost at a level, or with a screened change, but not otherwise."""
+    """Return what a crash may cost at a level or with a screened change only."""
     costs = study.crash_costs
     if level in study.plan.factor.levels:
         return () if (cost := costs.get(level, ())) == costs.get(against, ()) else cost
@@ -111,33 +111,23 @@ def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[
 
 
 def disk_limits(level: Level) -> str:
-    """Return the study's limits on a level's disk, such as ``1,500 requests/s, 100 MB/s``."""
-    storage = level.part("storage")
-    limits = [
-        f"{storage[cap]:,} requests/s" if cap.endswith("iops") else f"{size_words(storage[cap])}/s"
-        for cap in _CAPS
-        if storage.get(cap)
-    ]
-    return ", ".join(dict.fromkeys(limits))
+    """Return the limits on a level's disk: ``1,500 requests/s, 100 MB/s``."""
+    caps = {cap: value for cap in _CAPS if (value := level.part("storage").get(cap))}
+    words = (f"{n:,} requests/s" if cap.endswith("iops") else f"{size_words(n)}/s" for cap, n in caps.items())
+    return ", ".join(dict.fromkeys(words))
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Return one limit per code and value, with its levels joined.
-
-    Of a code whose values are numbers only the first is kept, with the number of other levels: a number never
-    stands beside a level that it does not belong to.
-    """
+    """Return one limit per code, with the levels of its first value and the number of others."""
     groups = dict[tuple[str, str], list[Concern]]()
-    for concern in dict.fromkeys(concerns):
-        groups.setdefault((concern.code, concern.value), []).append(concern)
-    joined = dict[tuple[str, str], Concern]()
-    for (code, value), group in groups.items():
-        levels = list(dict.fromkeys(c.level for c in group if c.level))
+    for c in dict.fromkeys(concerns):
+        apart = c.code in _BY_VALUE or c.level is None
+        groups.setdefault((c.code, c.value if apart else ""), []).append(c)
+    joined = []
+    for group in groups.values():
+        value = group[0].value
+        levels = [c.level for c in group if c.level and c.value == value]
         name = "”, “".join([*levels[:_NAMED], *["…"] * (len(levels) > _NAMED)]) or None
-        key = (code, value if code in _BY_VALUE or not levels else "")
-        if first := joined.get(key):
-            grave = first.grave or any(c.grave for c in group)
-            joined[key] = replace(first, others=first.others + len(levels), grave=grave)
-        else:
-            joined[key] = Concern(code, value, any(c.grave for c in group), name)
-    return list(joined.values())
+        others = sum(c.value != value for c in group)
+        joined.append(Concern(group[0].code, value, any(c.grave for c in group), name, others))
+    return joined

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
@@ -18,11 +19,14 @@ from benchlib.stats.effects import compare
 from benchlib.study.store import project_root
 
 _INVALID = "cannot tell: the comparison is invalid"
-_SHOWN = ["figure", "level", "against", "published", "published_low", "published_high", "percent_change", "ci_low", "ci_high",
-          "measured", "agreement", "source", "conditions", "note"]  # fmt: skip
 _TOO_LITTLE = " in direction, by less than matters"
 Change = Mapping[Hashable, Any]
 """A row of ``Analysis.table``."""
+_CHANGE = ["percent_change", "ci_low", "ci_high"]
+_MEASURED = ["published_low", "published_high", *_CHANGE, "measured"]
+_SHOWN = [
+    "figure", "level", "against", "published", *_MEASURED, "agreement", "source", "conditions", "note",
+]  # fmt: skip
 NUMBERS = ("value", "low", "high")
 COLUMNS = (
     "figure", "level", "against", "metric", *NUMBERS, "unit", "words", "direction", "source", "conditions", "note",
@@ -37,12 +41,7 @@ COLUMNS = (
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
-    """Return the published figures of a notebook's factor (:data:`COLUMNS`), with ``direction`` derived.
-
-    Raises:
-        InputError: the file is damaged.
-
-    """
+    """Return the published figures of a notebook (:data:`COLUMNS`); InputError if the file is damaged."""
     paths = {path.stem: path for path in (folder or project_root() / "data" / "published").glob("*.csv")}
     if notebook not in paths:
         return pd.DataFrame(columns=list(COLUMNS)).astype(dict.fromkeys(NUMBERS, float))
@@ -54,10 +53,8 @@ def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
     except (OSError, LookupError, ValueError) as reason:
         raise InputError(f"published/{notebook}.csv cannot be read: {reason}") from None
     changes = frame[[*NUMBERS]].bfill(axis=1)["value"].where(frame["against"].ne(""))
-    signs = ["" if pd.isna(size) else "-0+"[int(size > 0) - int(size < 0) + 1] for size in changes]
-    return frame.assign(
-        direction=[sign or given for sign, given in zip(signs, frame["direction"], strict=True)]
-    )
+    signs = np.sign(changes).map({-1: "-", 0: "0", 1: "+"})
+    return frame.assign(direction=signs.where(signs.notna(), frame["direction"]))
 
 
 def beside(
@@ -68,56 +65,50 @@ def beside(
 ) -> pd.DataFrame:
     """Compare published figures with measurements, one row per figure.
 
-    - ``published``: from ``study.published()``; ``effects``: from :func:`benchlib.compare`
     - ``unmet``: unmet conditions by level
     - Columns ``published`` (words), ``published_low, published_high``
-    - Columns ``percent_change, ci_low, ci_high``: the comparison, computed here if the study has none
+    - Columns ``percent_change, ci_low, ci_high``: computed here if ``effects`` lacks the comparison
     - Column ``measured``: mean of the trials, for a single figure
-    - Columns ``agreement`` (see :func:`agreement`), ``source, conditions, note``
+    - Column ``agreement``: see :func:`agreement`
     """
-    rows = []
-    compared = {*effects["level"]}
+    rows, compared = [], {*effects["level"]}
     figure: Any
     for figure in published.itertuples():
-        change, measured = _change(figure, effects, trials), None
+        change = _change(figure, effects, trials)
+        sides = [figure.level] if figure.against in compared else [figure.level, figure.against]
+        reason = next((unmet[side] for side in sides if side in unmet), "")
+        word = agreement(figure, change, effects.attrs.get("margin", 0.03), reason)
+        row = figure._asdict() | {name: (change or {}).get(name) for name in _CHANGE}
+        row["published"] = figure.words or _number(figure)
+        row["agreement"] = word or ("not measured here" if figure.direction else "no claim")
+        if figure.unit == "%" and figure.against:
+            row["published_low"], row["published_high"] = _range(figure)
         if not figure.against and figure.metric in trials:
-            values = trials.loc[trials["level"].eq(figure.level), figure.metric].astype(float)
-            measured = values.mean() if len(values) else None
-        percent = figure.unit == "%" and bool(figure.against)
-        why = unmet.get(figure.level) or ("" if figure.against in compared else unmet.get(figure.against, ""))
-        low = figure.value if math.isnan(figure.low) else figure.low
-        high = figure.value if math.isnan(figure.high) else figure.high
-        rows.append({
-            **{name: getattr(figure, name) for name in ("figure", "level", "against", "source", "conditions", "note")},
-            "published": figure.words or _number(figure),
-            "published_low": low if percent else None, "published_high": high if percent else None,
-            **{name: change[name] if change else None for name in ("percent_change", "ci_low", "ci_high")},
-            "measured": measured,
-            "agreement": agreement(figure, change, effects.attrs.get("margin", 0.03), why)
-            or ("not measured here" if figure.direction else "no claim"),
-        })  # fmt: skip
-    numbers = dict.fromkeys(
-        ("published_low", "published_high", "percent_change", "ci_low", "ci_high", "measured"), float
-    )
-    return pd.DataFrame(rows, columns=_SHOWN).astype(numbers)
+            row["measured"] = trials.loc[trials["level"] == figure.level, figure.metric].astype(float).mean()
+        rows.append(row)
+    return pd.DataFrame(rows, columns=_SHOWN).astype(dict.fromkeys(_MEASURED, float))
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
-    names = set(trials["level"])
-    if not figure.against or not {figure.level, figure.against} <= names or figure.level == figure.against:
+    """Return the measured change of a published comparison, or None."""
+    pair = [figure.level, figure.against]
+    if not {*pair} <= {*trials["level"]} or figure.level == figure.against:
         return None
     found = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
-    if figure.metric == effects.attrs.get("metric") and len(found):
-        row: Change = found.iloc[0].to_dict()
-    else:
-        part = trials[trials["level"].isin([figure.level, figure.against])]
+    if figure.metric != effects.attrs.get("metric") or found.empty:
+        part = trials[trials["level"].isin(pair)]
         if figure.metric not in part or part[figure.metric].isna().all():
             return None
         try:
-            row = compare(part, baseline=figure.against, metric=figure.metric).iloc[0].to_dict()
+            found = compare(part, baseline=figure.against, metric=figure.metric)
         except InputError:
             return None
+    row: Change = found.iloc[0].to_dict()
     return row if math.isfinite(row["percent_change"]) else None
+
+
+def _range(figure: Any) -> tuple[float, float]:
+    return (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
 
 
 def _number(figure: Any) -> str:
@@ -133,8 +124,7 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
     """Return how a measured comparison agrees with a published one; empty without a claim.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: lies inside the margin)
-    - *contradicts*: opposite direction, inside the margin, or not significant and below the published
-      percentage
+    - *contradicts*: opposite direction, or smaller than published
     - *cannot tell*: neither, with the minimum detectable effect
     - *not testable here*: no agreement, and ``unmet`` conditions
 
@@ -144,43 +134,40 @@ def agreement(figure: Any, change: Change | None, margin: float, unmet: str = ""
         return ""
     word = _compared(figure, change, margin) if change is not None else ""
     # a visible effect proves that the conditions were met; a missing effect does not
-    shown = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
-    if unmet and not shown and word != _INVALID:
+    visible = word.startswith("agrees") and figure.direction != "0" and not word.endswith(_TOO_LITTLE)
+    if unmet and not visible and word != _INVALID:
         return f"not testable here (condition not met: {unmet})"
     return word
 
 
 def _compared(figure: Any, change: Change, margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
-    inside = -100 * margin <= low and high <= 100 * margin
-    sized = not all(map(math.isnan, (figure.value, figure.low, figure.high)))
-    smaller = _size(figure, low, high).endswith("smaller")
     if verdict == "invalid":
         return _INVALID
-    if figure.direction == "0":
-        if inside or verdict == "equivalent":
-            return "agrees"
-    elif smaller and verdict in ("inconclusive", "equivalent"):
-        return "contradicts"  # in either direction, it is less than published
-    elif inside and sized and verdict != "inconclusive" and (smaller or figure.unit != "%"):
-        return "contradicts"
-    if verdict not in ("inconclusive", "equivalent"):
-        same = figure.direction == ("+" if low > 0 else "-")
-        size = _TOO_LITTLE if inside and not sized else _size(figure, low, high)
-        return f"agrees{size}" if same else "contradicts"
-    seen = change["mde_percent"]
-    if not math.isfinite(seen):
-        return "cannot tell"
-    return f"cannot tell: changes under {percent_words(seen)[0].lstrip('+')} are easily missed"
-
-
-def _size(figure: Any, low: float, high: float) -> str:
-    if figure.unit != "%":
-        return ""
-    least, most = (figure.low, figure.high) if math.isnan(figure.value) else (figure.value, figure.value)
+    least, most = _range(figure)
     if figure.direction == "-":
-        least, most, low, high = -most, -least, -high, -low
-    return " in direction, smaller" if high < least else " in direction, larger" if low > most else ""
+        low, high, least, most = -high, -low, -most, -least
+    inside = max(-low, high) <= 100 * margin
+    significant = verdict not in ("inconclusive", "equivalent")
+    sized, percent = not (math.isnan(least) and math.isnan(most)), figure.unit == "%"
+    smaller, larger = percent and high < least, percent and low > most
+    if figure.direction == "0":
+        word = "agrees" if inside or verdict == "equivalent" else "contradicts" if significant else ""
+    elif (
+        (significant and low <= 0)
+        or (smaller and (inside or not significant))  # in either direction, it is less than published
+        or (inside and sized and not percent and verdict != "inconclusive")
+    ):
+        word = "contradicts"
+    elif significant:
+        size = " in direction, smaller" * smaller + " in direction, larger" * larger
+        word = f"agrees{_TOO_LITTLE if inside and not sized else size}"
+    else:
+        word = ""
+    smallest = change["mde_percent"]
+    if word or not math.isfinite(smallest):
+        return word or "cannot tell"
+    return f"cannot tell: changes under {percent_words(smallest)[0].lstrip('+')} are easily missed"
 
 
 def matching(

@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 @contextlib.contextmanager
 def understood(folder: StudyFolder, trial_id: str) -> Iterator[None]:
-    """Convert errors from malformed raw files to an InputError with the trial's name."""
+    """Convert errors from malformed files to an InputError with the trial's name."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as reason:
@@ -47,12 +47,7 @@ class Record(Open):
 
     @classmethod
     def read(cls, folder: StudyFolder, trial_id: str) -> Self | None:
-        """Return a saved trial's record, or None without the file.
-
-        Raises:
-            InputError: the file is damaged.
-
-        """
+        """Return a saved trial's record, or None; InputError if it is damaged."""
         data = folder.raw(trial_id, cls.FILE)
         try:
             return None if data is None else cls.from_bytes(data)
@@ -70,7 +65,7 @@ class Record(Open):
 
 
 class Counters(Record):
-    """Server counters before and after the load (:func:`benchlib.server.statistics.snapshot`)."""
+    """Server counters before and after the load."""
 
     FILE = "statistics.json"
     before: dict[str, Any]
@@ -93,10 +88,7 @@ class Away(Open):
 
 
 class ReplicaReadings(Record):
-    """Replication lag, a row per reading and replica, and the verification afterwards.
-
-    ``elsewhere`` has the remote replicas by name.
-    """
+    """Replication lag per reading and replica; remote replicas by name; the verification afterwards."""
 
     FILE = "replication.json"
     lag: Rows = []
@@ -126,7 +118,7 @@ class Flushes(Record):
     flushes: FlushTest
 
     def per_s(self, method: str) -> float | None:
-        """Return flushes per second of a ``wal_sync_method``, or None if unavailable."""
+        """Return flushes per second of a ``wal_sync_method``, or None."""
         rates = {row.method: row.ops_per_s for row in self.flushes.methods if row.section == _COMMIT}
         return rates.get(method)
 
@@ -159,7 +151,7 @@ class Samples(Record):
         return not level.target or bool(dict(self).get("of_target"))
 
     def thinned(self) -> Self:
-        """Return a copy with sums per second instead of single wait samples."""
+        """Return a copy with wait samples summed per second."""
         return self.model_validate(telemetry.thinned(dict(self)))
 
     def to_bytes(self, compresslevel: int = 6) -> bytes:

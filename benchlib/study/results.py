@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
@@ -25,13 +25,13 @@ from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, 
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 
 QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms")
-"""Metrics from the log of all transactions (sysbench reports one itself); missing without a log."""
+"""Metrics from the log of all transactions."""
 
 REPORTED = (
     "tps", "speed", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions",
     "retried_transactions", "init_s",
 )  # fmt: skip
-"""Figures of the load tool's summary; ``speed`` is transactions or loaded accounts per second."""
+"""Figures of the load tool's summary; ``speed``: transactions or loaded rows per second."""
 
 COSTS = tuple(name for name in METRICS if name not in (*REPORTED, *QUANTILES, "time_to_steady_s"))
 """Metrics of cost, not speed."""
@@ -44,6 +44,8 @@ TRIAL_COLUMNS = (
     "server_version", "error",
 )  # fmt: skip
 
+_COUNTS = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
+_AS_MEASURED = {"started_s", "server_version"}
 _WHOLE = 0.05
 """Tolerance for a whole number of checkpoint cycles."""
 _LATE_S = 0.5
@@ -53,15 +55,12 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 @dataclass(frozen=True)
 class Measured:
-    """Frames of a study's trials; all except ``trials`` begin with ``level, block``.
+    """Frames of a study's trials, by ``level, block``.
 
-    - ``trials``: a row per trial (:data:`TRIAL_COLUMNS`); ``error`` is null on success, missing figures are
-      null
+    - ``trials``: :data:`TRIAL_COLUMNS`; ``error`` is null on success, missing figures are null
     - ``progress``: ``elapsed_s, tps`` per second
-    - ``statements``: ``script, statement, latency_ms``, if the tool reports them
-    - ``warnings``: the bench's warnings
-
-    ``tps`` excludes connecting; ``started_s`` is a Unix time; other units are in the names.
+    - ``statements``: ``script, statement, latency_ms``, if reported
+    - ``warnings`` of the bench
     """
 
     trials: pd.DataFrame
@@ -74,27 +73,25 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
     """Return the frames of a study's saved trials."""
     trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
     for measurement in kept.values():
-        trial = measurement.trial
-        key = {"level": trial.level, "block": trial.block}
-        row = {
-            **measurement.model_dump(include={"started_s", "server_version", "error"}),
-            **asdict(trial),
-            **{"trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on},
-        }
+        trial, error = measurement.trial, measurement.error
+        key, figures = {"level": trial.level, "block": trial.block}, dict[str, Any]()
         warnings += [{**key, "warning": warning} for warning in measurement.warnings]
-        if measurement.error is None:
+        if error is None:
             try:
                 with understood(folder, trial.id):
                     report = _report(folder, plan, measurement)
-                    row |= _figures(folder, plan, measurement, report)
+                    figures = _figures(folder, plan, measurement, report)
                     # later readings cover only the last running transactions
                     end_s = plan.level_load(trial.level).duration_s + _LATE_S
                     progress += [{**key, **line} for line in report["progress"] if line["elapsed_s"] <= end_s]
                     statements += [{**key, **line} for line in report["statements"]]
             except InputError as reason:
-                row["error"] = str(reason)
-        row["error"] = row["error"] and scrubbed(row["error"])  # the raw output has the full text
-        trials.append(row)
+                error = str(reason)
+        about = {
+            "trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on,
+            "error": error and scrubbed(error),  # the raw output has the full text
+        }  # fmt: skip
+        trials.append(measurement.model_dump(include=_AS_MEASURED) | asdict(trial) | about | figures)
     types = {"block": int, "elapsed_s": float, "tps": float}
     return Measured(
         pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
@@ -111,21 +108,19 @@ def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
 
 
 def concerns(frames: Measured, margin: float) -> list[Concern]:
-    """Return the doubts that the trials raise, by level.
-
-    - failed, retried or skipped transactions; a missed rate; commits faster than flushes
-    - no steady state (grave if the mean changes by more than ``margin``)
-    - saturated processors or load tool; warnings of the bench
-    """
-    good = frames.trials[frames.trials["error"].isna()].astype({"processors_share": float})
-    doubts: list[Concern | None] = []
-    readings, cycles, under_way = dict[str, list[list[float]]](), dict[str, int](), dict[str, float]()
+    """Return the limits that the trials show; no steady state is grave beyond ``margin``."""
+    numbers = [*_COUNTS, "clients", "checkpoint_cycles", "processors_share", "client_cpu_share"]
+    good = frames.trials[frames.trials["error"].isna()].astype(dict.fromkeys(numbers, float))
+    # no cut: the warm-up was a separate run
+    readings = frames.progress.groupby(TRIAL)["tps"].agg(list).groupby("level").agg(list)
+    cycles = good.groupby("level")["checkpoint_cycles"].median()
+    # transactions in flight at the start and end of a quarter are not counted there
+    in_flight = (good["clients"] / good["transactions"]).groupby(good["level"]).median()
     by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
-    for level, rows in by_level.items():
-        if rows["transactions"].isna().all():  # a load of data
-            continue
-        counted = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
-        done, failed, retried, skipped = rows[counted].astype(float).fillna(0).sum().astype(int)
+    transacting = {level: rows for level, rows in by_level.items() if rows["transactions"].notna().any()}
+    doubts: list[Concern | None] = []
+    for level, rows in transacting.items():
+        done, failed, retried, skipped = rows[_COUNTS].sum().astype(int)
         doubts.append(validity.failures(level, done, failed, retried))
         if rows["flushes_per_s"].notna().any():
             rates = rows["tps"].mean(), rows["flushes_per_s"].median()
@@ -134,61 +129,44 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
         if rows["rate_tps"].notna().all():
             lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
-        of_level = frames.progress[frames.progress["level"] == level]
-        # no cut: the warm-up was a separate run
-        readings[level] = [trial.to_list() for _, trial in of_level.groupby("block")["tps"]]
-        # transactions in flight at the start and end are not counted there
-        under_way[level] = float(
-            (rows["clients"].astype(float) / rows["transactions"].astype(float)).median()
-        )
-        if (whole := rows["checkpoint_cycles"].astype(float).median()) > 0:
-            cycles[level] = round(whole)
-    doubts += validity.unsteady(readings, margin, cycles, under_way)
+    doubts += validity.unsteady(
+        {level: readings.get(level, []) for level in transacting},
+        margin,
+        {str(level): round(count) for level, count in cycles.items() if count > 0},
+        {str(level): share for level, share in in_flight.items()},
+    )
+    shares = {level: rows["client_cpu_share"].to_list() for level, rows in by_level.items()}
     doubts += validity.ceilings({name: rows["processors_share"].to_list() for name, rows in by_level.items()})
-    doubts += [
-        validity.client_bound(name, rows["client_cpu_share"].to_list()) for name, rows in by_level.items()
-    ]
+    doubts += [validity.client_bound(level, of_trials) for level, of_trials in shares.items()]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
-    """Return a concern per kind of warning and level, ignoring numbers, with the number of trials."""
-    doubts, trials_of = list[Concern](), trials["level"].value_counts()
+    """Return a concern per level and warning, whatever its numbers."""
+    planned, concerns = trials["level"].value_counts(), list[Concern]()
     kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
-        value = f"{rows['warning'].iloc[0].rstrip('.')} ({rows['block'].nunique()} of {trials_of[str(level)]} trials)"
-        doubts.append(Concern("trial_warning", value, level=str(level)))
-    return doubts
+        count = f"{rows['block'].nunique()} of {planned[str(level)]} trials"
+        text = f"{rows['warning'].iloc[0].rstrip('.')} ({count})"
+        concerns.append(Concern("trial_warning", text, level=str(level)))
+    return concerns
 
 
 def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: Values) -> dict[str, Any]:
-    """Return the figures of a trial with a complete report.
-
-    Raises:
-        InputError: a file of the trial is damaged.
-
-    """
+    """Return the figures of a complete trial; InputError if a file is damaged."""
     trial_id, level, done = measurement.trial.id, measurement.trial.level, report["transactions"]
     workload, rate = plan.level_workload(level), plan.level_load(level).rate
     # with background load, costs are not the transactions' alone; a load of data has no transactions
     alone = None if workload.beside else done
     reported = (*REPORTED, *LOADING, "skipped_transactions", "clients", "latency_p95_ms")
-    readings = [(row["elapsed_s"], row["tps"]) for row in report["progress"]]
     figures = {name: report.get(name) for name in reported} | {
         "rate_tps": rate if isinstance(rate, float) else None,
         "schedule_lag_average_ms": report.get("rate_lag_average_ms"),
         "schedule_lag_max_ms": report.get("rate_lag_max_ms"),
-        "time_to_steady_s": time_to_steady(readings),
+        "time_to_steady_s": time_to_steady([(row["elapsed_s"], row["tps"]) for row in report["progress"]]),
     }
     if (cpu_s := measurement.load_cpu_s) is not None:
-        threads = report["threads"]
-        uses = [(cpu_s, measurement.load_wall_s, threads)]
-        if measurement.generators:  # one saturated generator limits all
-            parts = split(plan.level_load(level), measurement.trial.seed)
-            used = [one for one in measurement.generators if one.host in parts]
-            uses = [(one.load_cpu_s, one.load_wall_s, parts[one.host][0].threads) for one in used]
-        if shares := [used_s / (wall_s * count) for used_s, wall_s, count in uses if wall_s and threads]:
-            figures["client_cpu_share"] = max(shares)
+        figures["client_cpu_share"] = _client_cpu_share(plan, measurement, report["threads"])
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None
     samples = Samples.read(folder, trial_id)
     if samples and len(samples.readings) > 1 and samples.of_servers_host(plan.level(level)):
@@ -224,11 +202,21 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
     return figures
 
 
-def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
-    """Return how many ``checkpoint_timeout`` periods a trial spans, or None if not whole or not confirmed.
+def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
+    """Return the busy share of the load tool's threads, on the busiest host."""
+    uses = [(measurement.load_cpu_s, measurement.load_wall_s, threads)]
+    if measurement.generators:
+        parts = split(plan.level_load(measurement.trial.level), measurement.trial.seed)
+        used = (one for one in measurement.generators if one.host in parts)
+        uses = [(one.load_cpu_s, one.load_wall_s, parts[one.host][0].threads) for one in used]
+    shares = (
+        cpu_s / (wall_s * count) for cpu_s, wall_s, count in uses if cpu_s is not None and wall_s and count
+    )
+    return max(shares, default=None)
 
-    A checkpoint precedes each trial, so all trials start at the same point of the period.
-    """
+
+def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
+    """Return the ``checkpoint_timeout`` periods in a trial; None if not whole or not confirmed."""
     timeout_s, unit = quantity(measurement.settings.get("checkpoint_timeout", "")) or (0.0, "")
     count = plan.level_load(measurement.trial.level).duration_s / timeout_s if unit == "s" else 0.0
     whole = round(count)
@@ -239,25 +227,18 @@ def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | N
 def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
     """Return the seconds until the rate reaches 95 % of the second half's mean, or None.
 
-    One of the next two ``readings`` (seconds, tps) must confirm it. Needs eight readings.
+    One of the next two ``readings`` (seconds, tps) must confirm it.
     """
-    rates = [tps for _, tps in readings]
-    steady = 0.95 * fmean(rates[len(rates) // 2 :]) if len(rates) >= 8 else float("inf")
-    reached = (
-        end_s
-        for at, (end_s, tps) in enumerate(readings[:-2])
-        if min(tps, max(rates[at + 1 : at + 3])) >= steady
-    )
-    return next(reached, None)
+    if len(readings) < 8:
+        return None
+    ends_s, tps = np.array(readings, dtype=float).T
+    confirmed = np.minimum(tps[:-2], np.maximum(tps[1:-1], tps[2:]))
+    reached = np.flatnonzero(confirmed >= 0.95 * tps[len(tps) // 2 :].mean())
+    return float(ends_s[reached[0]]) if len(reached) else None
 
 
 def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[str, Any]:
-    """Return the load tool's report of a complete run.
-
-    Raises:
-        InputError: the output is missing, inconsistent, or incomplete.
-
-    """
+    """Return the load tool's report; InputError if it is missing, inconsistent or incomplete."""
     trial = measurement.trial
     tool = plan.level_workload(trial.level).tool
     parts = {f".{one.host}": one.load_argv for one in measurement.generators} or {"": measurement.load_argv}

@@ -1,12 +1,10 @@
-"""The only reader and writer of ``data/``.
+"""The only reader and writer of ``data/``. Links are not followed.
 
 - ``data/<study>/study.json``: the plan, written before anything runs
 - ``data/<study>/trials/<id>/``: raw output of one trial, renamed into place when complete
 - ``data/<study>/trials.tar.xz``: the same files, packed
 - ``data/<study>/crashes/<id>.json``: one crash of a level
-- ``data/<study>/SHA256SUMS``: checksums of trial files, verified on reading (optional in format 1)
-
-A folder may be hostile: links are not followed.
+- ``data/<study>/SHA256SUMS``: checksums of trial files, verified on reading
 """
 
 import contextlib
@@ -25,10 +23,9 @@ from benchlib.errors import HostBusyError, InputError, StudyError, os_errors_as
 from benchlib.host import files
 from benchlib.host.files import PENDING, open_plain
 from benchlib.host.journal import cut_torn_end
-from benchlib.load.tools import misfit
 from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
-from benchlib.plan.model import Measurement, Plan, Study
+from benchlib.plan.model import Measurement, Study
 from benchlib.study.archive import ARCHIVE, MOST, PATH, unpack
 
 DATA_VARIABLE = "BENCHLIB_DATA"
@@ -43,10 +40,7 @@ Sums = Mapping[str, Set[str]]
 
 
 def project_root() -> Path:
-    """Return the nearest folder with ``notebooks/``, or the installation's.
-
-    Notebooks are executed, so folders that other users own or can write to are skipped.
-    """
+    """Return the nearest trusted folder with ``notebooks/``, which are executed, or the installation's."""
     working = Path.cwd()
     for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
         if files.trusted(folder / "notebooks"):
@@ -62,12 +56,7 @@ def notebooks() -> dict[str, Path]:
 
 
 def data_root() -> Path:
-    """Return the folder of all studies: ``BENCHLIB_DATA`` or the project's ``data/``.
-
-    Raises:
-        InputError: ``BENCHLIB_DATA`` does not exist.
-
-    """
+    """Return ``BENCHLIB_DATA`` (InputError if it does not exist) or the project's ``data/``."""
     if not (named := os.environ.get(DATA_VARIABLE)):
         return project_root() / "data"
     if not (root := Path(named).absolute()).is_dir():
@@ -76,7 +65,13 @@ def data_root() -> Path:
 
 
 class StudyFolder:
-    """A study on disk."""
+    """A study on disk.
+
+    Raises:
+        InputError: on reading, if a file is unreadable, damaged or missing.
+        StudyError: on writing, if the disk refused; what is saved is safe.
+
+    """
 
     def __init__(self, name: str, root: Path | None = None) -> None:
         """Raise InputError if the name is not a portable folder name."""
@@ -88,30 +83,15 @@ class StudyFolder:
         self.path = (root or data_root()) / name
 
     def exists(self) -> bool:
-        """Return whether the study has been written.
-
-        Raises:
-            InputError: its file is unreadable.
-
-        """
+        """Return whether the study has been written."""
         return _content(self.path, "study.json") is not None
 
     def write(self, study: Study) -> None:
-        """Save the study atomically.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Save the study."""
         self.put("study.json", (study.model_dump_json(indent=2) + "\n").encode())
 
     def read(self) -> Study:
-        """Return the study.
-
-        Raises:
-            InputError: it does not exist, is damaged or unreadable.
-
-        """
+        """Return the study."""
         data = _content(self.path, "study.json")
         if data is None:
             known = ", ".join(study_names(self.path.parent)) or "none yet"
@@ -125,12 +105,7 @@ class StudyFolder:
             raise InputError(f"{self.name}/study.json {why}: {advice}") from reason
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file of the study atomically.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Write a file atomically."""
         path = self.path / name
         with self.disk():
             files.make(path.parent)
@@ -138,12 +113,7 @@ class StudyFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the study while a fleet runs it.
-
-        Raises:
-            HostBusyError: it is locked.
-
-        """
+        """Lock the study while a fleet runs it; HostBusyError if it is locked."""
         with self.disk():
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -156,12 +126,7 @@ class StudyFolder:
             os.close(descriptor)
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
-        """Save a trial atomically: its measurement and the raw files in ``folder``.
-
-        Raises:
-            StudyError: the disk refused; earlier trials are safe.
-
-        """
+        """Save a trial atomically: its measurement and the raw files in ``folder``."""
         with self.disk(), whole(self.path / "trials" / measurement.trial.id) as pending:
             files.make(pending)
             for name in files.listed(folder):
@@ -176,7 +141,7 @@ class StudyFolder:
 
     @cached_property
     def _listed_before(self) -> frozenset[str]:
-        """Trials in the first list of checksums; if a folder is missing, its attempt was interrupted."""
+        """Trials in the list at first; one without a folder was interrupted."""
         return frozenset(path.split("/")[1] for path in self.checksums())
 
     def withdraw(self) -> None:
@@ -186,12 +151,7 @@ class StudyFolder:
                 files.remove(self.path)
 
     def set_aside(self, trial_id: str) -> None:
-        """Move a saved trial to ``spoilt/`` as evidence.
-
-        Raises:
-            InputError: the trial is packed.
-
-        """
+        """Move a trial to ``spoilt/`` as evidence; InputError if it is packed."""
         if f"trials/{trial_id}/{MEASUREMENT}" in self.packed():
             raise InputError(
                 f"the trials of '{self.name}' are packed: unpack them (tar -xJf {ARCHIVE}, in its folder), "
@@ -211,19 +171,14 @@ class StudyFolder:
             self.list_checksums(others)
 
     def kept(self) -> dict[str, Measurement]:
-        """Return the measurements by trial id, in the order of the design.
-
-        Raises:
-            InputError: a file is damaged or belongs to another trial.
-
-        """
-        study, sums, measurements = self.read(), self.checksums(), dict[str, Measurement]()
-        for trial in study.trials:
+        """Return the measurements by trial id, in the plan's order."""
+        trials, sums, measurements = self.read().trials, self.checksums(), dict[str, Measurement]()
+        for trial in trials:
             path = f"trials/{trial.id}/{MEASUREMENT}"
-            if (data := self._stored(path)) is not None:
-                if study.format > 1 and path not in sums:
+            if (data := self.stored(path)) is not None:
+                if path not in sums:
                     raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
-                measurements[trial.id] = self._measurement(study.plan, trial, data)
+                measurements[trial.id] = self._measurement(trial, data)
         for path in sums:
             _, trial_id, name = path.split("/")
             # may be large: verified when it is read
@@ -231,66 +186,44 @@ class StudyFolder:
                 self.raw(trial_id, name)
         return measurements
 
-    def _measurement(self, plan: Plan, trial: Trial, data: bytes) -> Measurement:
+    def _measurement(self, trial: Trial, data: bytes) -> Measurement:
         try:
             measurement = Measurement.model_validate_json(data)
         except ValidationError as reason:
             raise self.damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
-        why = None
         if measurement.trial != trial:
             why = f"it is of trial {measurement.trial.id}, seed {measurement.trial.seed}"
-        elif measurement.error is None and measurement.load_returncode != 0:
-            why = f"it has no error although the load ended with status {measurement.load_returncode}"
-        elif measurement.error is None:
-            why = misfit(plan, trial, measurement.load_argv)
-        if why:
             raise self.damaged(trial.id, MEASUREMENT, why)
         return measurement
 
     def damaged(self, trial_id: str, name: str, why: str) -> InputError:
-        """Return the error for a damaged file of a trial."""
+        """Return the error for a trial's damaged file."""
         return InputError(
             f"{self.name}: trials/{trial_id}/{name} is damaged ({why}): "
             "restore it from a copy, or move that folder out of the study and run the trial again"
         )
 
     def raw(self, trial_id: str, name: str) -> bytes | None:
-        """Return a raw file of a trial, packed or not, or None.
-
-        Raises:
-            InputError: it is unreadable, missing or changed.
-
-        """
-        data = self._stored(f"trials/{trial_id}/{name}")
+        """Return a raw file of a trial, or None."""
+        data = self.stored(f"trials/{trial_id}/{name}")
         present = None if data is None else hashlib.sha256(data).hexdigest()
         return data if self._left(trial_id, name, present) else None
 
     def _left(self, trial_id: str, name: str, present: str | None) -> bool:
-        """Return whether a trial has a file; ``present`` is its checksum now, None if absent.
-
-        Raises:
-            InputError: it is missing or changed.
-
-        """
-        sums, place = self.checksums(), f"trials/{trial_id}/"
-        if f"{place}{MEASUREMENT}" not in sums:  # saved by an early version
-            return present is not None
-        if (expected := sums.get(f"{place}{name}")) and present not in expected:
+        """Check a file's checksum ``present`` (None: absent); return whether the trial has it."""
+        expected = self.checksums().get(f"trials/{trial_id}/{name}")
+        if expected and present not in expected:
             why = "its checksum differs" if present else "it is missing"
             raise self.damaged(trial_id, name, why)
         return expected is not None
 
-    def _stored(self, path: str) -> bytes | None:
+    def stored(self, path: str) -> bytes | None:
+        """Return a file, packed or not, without checking it; None if absent."""
         data = _content(self.path, path)
         return self.packed().get(path) if data is None else data
 
     def transaction_log(self, trial_id: str) -> Path | None:
-        """Return the path of a trial's transaction log, which is never packed, or None.
-
-        Raises:
-            InputError: it is missing, changed or a link.
-
-        """
+        """Return the path of a trial's transaction log (never packed), or None."""
         path = self.path / "trials" / trial_id / TRANSACTION_LOG
         if path.is_symlink():
             raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link")
@@ -298,30 +231,15 @@ class StudyFolder:
         return path if self._left(trial_id, TRANSACTION_LOG, present) else None
 
     def checksums(self) -> Sums:
-        """Return the checksums of the trials' files; trials of early versions have none.
-
-        Raises:
-            InputError: the list is unreadable.
-
-        """
-        return _listed(self.path, stamp(self.path / CHECKSUMS))
+        """Return the checksums of the trials' files."""
+        return _listed(self.path, _stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
-        """Replace the list of checksums.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Replace the list of checksums."""
         self.put(CHECKSUMS, _lines((path, one) for path in sums for one in sorted(sums[path])))
 
     def add_checksums(self, sums: Mapping[str, str]) -> None:
-        """Append to the list of checksums, without reading it: a fleet's is long.
-
-        Raises:
-            StudyError: the disk refused.
-
-        """
+        """Append to the list without reading it: a fleet's is long."""
         path = self.path / CHECKSUMS
         if not path.exists():
             self.list_checksums({})
@@ -333,13 +251,8 @@ class StudyFolder:
             os.fsync(file.fileno())
 
     def packed(self) -> Mapping[str, bytes]:
-        """Return the archive's files by path; empty without an archive.
-
-        Raises:
-            InputError: it is damaged.
-
-        """
-        return _unpacked(self.path, stamp(self.path / ARCHIVE))
+        """Return the archive's files by path."""
+        return _unpacked(self.path, _stamp(self.path / ARCHIVE))
 
     def disk(self) -> contextlib.AbstractContextManager[None]:
         """Convert disk errors to a StudyError with advice."""
@@ -348,12 +261,7 @@ class StudyFolder:
 
 
 def study_names(root: Path | None = None) -> list[str]:
-    """Return the names of all saved studies, sorted.
-
-    Raises:
-        InputError: the folder is unreadable.
-
-    """
+    """Return the names of all saved studies, sorted; InputError if ``data/`` is unreadable."""
     root = root or data_root()
     unreadable = os_errors_as(InputError, f"cannot read the studies in {root}")
     with unreadable, contextlib.suppress(FileNotFoundError):
@@ -369,7 +277,7 @@ def walk() -> Iterator[StudyFolder]:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that is synced and renamed on exit, or removed after an error."""
+    """Yield a temporary path; sync and rename it on exit, remove it after an error."""
     pending = path.with_name(f"{PENDING}{path.name}")
     files.remove(pending)  # left by a killed process
     try:
@@ -395,13 +303,15 @@ def _lines(sums: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{one}  {path}\n" for path, one in sums).encode()
 
 
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return ()
+
+
 def _content(folder: Path, name: str) -> bytes | None:
-    """Return a study's file, or None if absent.
-
-    Raises:
-        InputError: it is unreadable, a link, no file, or too large.
-
-    """
     with (
         os_errors_as(InputError, f"cannot read {folder.name}/{name}"),
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
@@ -414,16 +324,8 @@ def _content(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def stamp(path: str | Path) -> tuple[int, ...]:
-    """Return a file's time, size and inode, to detect changes; empty if absent."""
-    with contextlib.suppress(OSError):
-        status = os.lstat(path)
-        return status.st_mtime_ns, status.st_size, status.st_ino
-    return ()
-
-
 @lru_cache(maxsize=4)
-def _listed(folder: Path, _stamp: tuple[int, ...]) -> Sums:
+def _listed(folder: Path, stamp: tuple[int, ...]) -> Sums:
     sums: dict[str, set[str]] = {}
     for line in (_content(folder, CHECKSUMS) or b"").decode(errors="replace").splitlines():
         if match := _LISTED.fullmatch(line):
@@ -432,7 +334,7 @@ def _listed(folder: Path, _stamp: tuple[int, ...]) -> Sums:
 
 
 @lru_cache(maxsize=4)
-def _unpacked(folder: Path, _stamp: tuple[int, ...]) -> Mapping[str, bytes]:
+def _unpacked(folder: Path, stamp: tuple[int, ...]) -> Mapping[str, bytes]:
     try:
         return unpack(_content(folder, ARCHIVE))
     except ValueError as reason:

@@ -132,23 +132,26 @@ def test_what_is_damaged_or_has_no_place_is_not_handed_on(study: StudyFolder, tm
 
 
 DEFLATED = zipfile.ZIP_DEFLATED
-HOSTILE = {
-    "empty": ({}, DEFLATED),
-    "outside": ({"a/../../evil": b"x"}, DEFLATED),
-    "absolute": ({"/etc/evil": b"x"}, DEFLATED),
-    "hidden": ({"a/.ssh/keys": b"x"}, DEFLATED),
-    "deep": ({"a/b/c/d/e": b"x"}, DEFLATED),
-    "two": ({"a/study.json": b"{}", "b/study.json": b"{}"}, DEFLATED),
-    "no study": ({"a/readme": b"x"}, DEFLATED),
-    "a page": ({"index/study.json": b"{}"}, DEFLATED),
-    "a link": ({"a/study.json": b"/etc/passwd"}, DEFLATED),
-    "many files": ({f"x/trials/t{number}/stdout": b"" for number in range(4)}, DEFLATED),
-    "a bomb": ({"a/trials/1/x": bytes(30 << 20)}, DEFLATED),
-    "LZMA": ({"x/study.json": b"{}"}, zipfile.ZIP_LZMA),
-}
+NO_FILES_OF_STUDIES = [
+    "a/../../evil",
+    "/etc/evil",
+    "a/.ssh/keys",
+    "a/b/c/d/e",
+    "a/readme",
+    "index/study.json",
+]
+HOSTILE = [
+    *({name: b"x"} for name in NO_FILES_OF_STUDIES),
+    {},
+    {"a/study.json": b"{}", "b/study.json": b"{}"},
+    {"a/study.json": b"/etc/passwd"},  # a link
+    {f"x/trials/t{number}/stdout": b"" for number in range(4)},  # too many
+    {"a/trials/1/x": bytes(30 << 20)},
+]
+CASES = [*((members, DEFLATED) for members in HOSTILE), ({"x/study.json": b"{}"}, zipfile.ZIP_LZMA)]
 
 
-@pytest.mark.parametrize(("members", "method"), HOSTILE.values(), ids=list(HOSTILE))
+@pytest.mark.parametrize(("members", "method"), CASES)
 @pytest.mark.usefixtures("data_root")
 def test_what_is_no_study_is_refused_and_nothing_of_it_is_kept(members, method, tmp_path, monkeypatch):
     monkeypatch.setattr(curate, "_MOST_MEMBERS", 3)

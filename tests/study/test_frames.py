@@ -86,27 +86,25 @@ def test_a_grid_has_its_design_and_its_signs(recorded):
     assert study.signs.iloc[0].eq(-1).all()
 
 
-def test_trials_alone_give_the_study_s_own_effects_doubts_and_parts_included(recorded):
-    study = OpenStudy(recorded("replication-paced-recorded"))
-    effects = compare(study.trials, **study.comparison)
-    table = recorded("replication-paced-recorded").analysis.table.set_index("level")["verdict"]
-    assert "invalid" in set(effects["verdict"])
-    assert effects["verdict"].to_list() == table[effects["level"]].to_list()
-
-
-def test_limits_are_known_sentences_the_worst_first_and_each_answer_has_its_own(recorded):
-    study = OpenStudy(recorded("replication-paced-recorded"))
+@pytest.mark.parametrize("name", ["replication-paced-recorded", "storage-recorded", "durability-recorded"])
+def test_limits_are_the_worst_first_and_name_only_levels_with_their_value(name, recorded):
+    experiment = recorded(name)
+    study = OpenStudy(experiment)
     effects = compare(study.trials, **study.comparison)
     limits = study.limits(effects)
     assert limits.columns.to_list() == ["code", "level", "value", "text", "grave"]
     assert len(limits) <= 7
     assert {*limits["code"]} <= {*SENTENCES}
-    assert limits["code"].is_unique
     assert limits["grave"].to_list() == sorted(limits["grave"], reverse=True)
-    answers = effects[effects["answer"].ne("")]
-    assert {*limits.attrs["by_level"]} == {*answers["level"]}
-    invalid = answers.loc[answers["verdict"] == "invalid", "level"]
-    assert all(limits.attrs["by_level"][level] for level in invalid)
+    worst = limits.attrs["by_level"]
+    assert {*worst} == {*effects.loc[effects["answer"].ne(""), "level"]}
+    assert all(
+        worst.get(level, "no answer") for level in effects.loc[effects["verdict"] == "invalid", "level"]
+    )
+    values = {(c.code, c.level): c.value for c in experiment.concerns if c.level}
+    for row in limits[limits["code"].isin({code for code, _ in values})].to_dict("records"):
+        levels = [level for level in experiment.plan.factor.levels if f"“{level}”" in row["text"]]
+        assert {values.get((row["code"], level)) for level in levels} == {row["value"]}
 
 
 def test_the_same_limit_of_several_levels_is_said_once_with_two_of_their_names(folder_of, tmp_path):
@@ -149,19 +147,3 @@ def test_a_frame_as_data_is_plain_json_with_null_for_what_is_missing():
     frame.attrs = {"kind": "effects", "margin": 0.03}
     rows = [{"x": 1.5, "word": "a"}, {"x": None, "word": None}]
     assert as_data(frame) == {"kind": "effects", "rows": rows, "attrs": {"margin": 0.03}}
-
-
-@pytest.mark.parametrize("name", ["storage-recorded", "durability-recorded"])
-def test_a_limit_names_only_levels_that_have_its_value(name, recorded):
-    experiment = recorded(name)
-    study = OpenStudy(experiment)
-    effects = compare(study.trials, **study.comparison)
-    values = {(c.code, c.level): c.value for c in experiment.concerns if c.level}
-    named = [
-        row for row in study.limits(effects).to_dict("records") if row["code"] in {code for code, _ in values}
-    ]
-    assert named
-    for row in named:
-        levels = [level for level in experiment.plan.factor.levels if f"“{level}”" in row["text"]]
-        assert levels
-        assert {values.get((row["code"], level)) for level in levels} == {row["value"]}

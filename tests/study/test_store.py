@@ -47,9 +47,9 @@ BAD_NAMES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_study_may_not_have_another_name(name: str, data_root: Path) -> None:
-    assert repr(name) in refused(StudyFolder, name)
+def test_names_that_are_no_portable_names_of_folders_are_refused(data_root: Path) -> None:
+    for name in BAD_NAMES:
+        assert repr(name) in refused(StudyFolder, name)
     assert not any(data_root.iterdir())
 
 
@@ -72,6 +72,8 @@ def test_a_study_that_cannot_be_written_leaves_the_former_one(folder, study_of, 
     monkeypatch.setattr(os, "fsync", Mock(side_effect=FULL))
     assert "free some space" in refused(folder.write, study_of(5), kind=StudyError)
     assert folder.read().blocks == 2
+    folder.withdraw()
+    assert not folder.path.exists(), "it has no trials"
 
 
 def test_only_studies_are_listed_and_named_where_another_is_asked_for(folder_of, data_root: Path) -> None:
@@ -86,14 +88,6 @@ def test_only_studies_are_listed_and_named_where_another_is_asked_for(folder_of,
     assert refused(StudyFolder("c").read) == "no study 'c' in data/ (there is: a, b)"
 
 
-def test_what_is_damaged_is_named(folder: StudyFolder, trial: Trial, raw: Path) -> None:
-    folder.keep(measurement(trial), raw)
-    (folder.path / "trials" / trial.id / MEASUREMENT).write_text("{}")
-    assert refused(folder.kept).startswith(f"small: trials/{trial.id}/measurement.json is damaged (")
-    (folder.path / "study.json").write_bytes(b"\xff\xfe")
-    assert refused(folder.read).startswith("small/study.json is damaged (")
-
-
 def test_a_trial_is_kept_with_its_raw_files_verbatim(folder: StudyFolder, raw: Path) -> None:
     other, trial = folder.read().trials[:2]
     folder.keep(measurement(trial), raw)
@@ -102,9 +96,13 @@ def test_a_trial_is_kept_with_its_raw_files_verbatim(folder: StudyFolder, raw: P
     assert folder.kept()[trial.id].error == "“lost”"
     assert folder.raw(trial.id, "stdout") == OUTPUT
     assert folder.raw(trial.id, "nothing") is None
-    kept = contents(folder.path / "trials" / trial.id)
-    assert kept.pop(MEASUREMENT)
-    assert kept == contents(raw)
+    saved = contents(folder.path / "trials" / trial.id)
+    assert saved.pop(MEASUREMENT)
+    assert saved == contents(raw)
+    (folder.path / "trials" / trial.id / MEASUREMENT).write_text("{}")
+    assert refused(folder.kept).startswith(f"small: trials/{trial.id}/measurement.json is damaged (")
+    (folder.path / "study.json").write_bytes(b"\xff\xfe")
+    assert refused(folder.read).startswith("small/study.json is damaged (")
 
 
 @pytest.mark.parametrize("reason", [FULL, KeyboardInterrupt()], ids=["full disk", "interruption"])
@@ -163,8 +161,3 @@ def test_a_trial_set_aside_stays_as_evidence_each_time(folder: StudyFolder, tria
         assert evidence["stdout"] == OUTPUT
     folder.withdraw()
     assert folder.exists(), "there is evidence"
-
-
-def test_a_study_without_trials_is_withdrawn(folder: StudyFolder) -> None:
-    folder.withdraw()
-    assert not folder.path.exists()
