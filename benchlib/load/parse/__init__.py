@@ -33,8 +33,7 @@ Missing values are ``None``, never 0 (also ``nan`` and ``inf``; lists are empty)
     ``lag_ms`` (``n``, ``mean``, ``stddev``, ``min``, ``p50``, ``p90``, ``p95``, ``p99``, ``p999``, ``max``),
     ``retries``, ``retried_transactions``, ``sampling_rate``, ``scripts`` (``script`` from 0,
     ``transactions``, ``latency_ms``), ``first_epoch_s``, ``last_epoch_s``, ``torn_lines``, ``notes``.
-    Only ``argv`` shows whether a seventh column is lag or retries. Above 8 MiB, samples check
-    that each client's transaction numbers rise.
+    Only ``argv`` shows whether a seventh column is lag or retries.
 ``pg_test_fsync``
     ``seconds_per_test``, ``methods`` (``section``, ``method``, ``ops_per_s``, ``usecs_per_op``).
 ``sysbench``
@@ -48,7 +47,6 @@ Missing values are ``None``, never 0 (also ``nan`` and ``inf``; lists are empty)
 
 import re
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -168,8 +166,8 @@ def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
             ends = beginning + b"\n" + file.read()
         kind = _recognise(Text(ends.decode(errors="replace")))
     if large and kind == "transaction_log":
-        log = transaction_log.Log({path.name: partial(pa.OSFile, str(path))}, None)
-        return {"kind": kind, **transaction_log.parse_log(log, None)}
+        with pa.OSFile(str(path)) as log:
+            return {"kind": kind, **transaction_log.parse_large(path.name, log)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
 
 
