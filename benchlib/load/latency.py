@@ -16,16 +16,8 @@ import pyarrow.parquet as pq
 
 from benchlib.errors import InputError, ParseError, StudyError, os_errors_as
 from benchlib.host import files as host_files
-from benchlib.load.parse.transaction_log import (
-    STATUSES,
-    Columns,
-    fault,
-    log_columns,
-    narrow,
-    quantiles_ms,
-    rows,
-    whole_lines,
-)
+from benchlib.load.parse import transaction_log as pgbench_log
+from benchlib.load.parse.transaction_log import STATUSES, Columns, narrow, quantiles_ms
 
 _COUNTS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "script", "retries")
 SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionary(pa.int8(), pa.string())})
@@ -87,7 +79,7 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str], owner: in
     if not files:
         raise InputError("no transaction log: run pgbench with --log")
     owner = os.geteuid() if owner is None else owner
-    names = log_columns(argv)
+    names = pgbench_log.log_columns(argv)
     message = f"cannot keep the transaction log in {target.parent}; free some space and run again"
     try:
         with os_errors_as(StudyError, message), pq.ParquetWriter(target, _schema(), **_FORMAT) as writer:
@@ -106,15 +98,15 @@ def _schema(**note: Any) -> pa.Schema:
 def _columns(path: Path, owner: int, names: Sequence[str]) -> Iterator[Columns]:
     """Parse a file's whole lines."""
     with _open(path, owner) as file:
-        size, tail = whole_lines(file)
+        size, tail = pgbench_log.whole_lines(file)
         if not _TORN.fullmatch(tail):
             raise ParseError(f"{path.name} does not end as a transaction log does: {tail[:80]!r}")
         try:
             if size:
-                yield from rows(file.get_stream(0, size), names)
+                yield from pgbench_log.rows(file.get_stream(0, size), names)
         except ValueError:
             file.seek(0)
-            raise fault(path.name, file, names) from None
+            raise pgbench_log.fault(path.name, file, names) from None
 
 
 def _table(columns: Columns) -> pa.Table:

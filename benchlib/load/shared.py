@@ -88,8 +88,10 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
         ],
     }
     if "rate_lag_average_ms" in first:
-        whole["rate_lag_average_ms"] = _weighted([r["rate_lag_average_ms"] for r in reports], counts)
-        lags = [r["rate_lag_max_ms"] for r in reports]
+        whole["rate_lag_average_ms"] = _weighted(
+            [report["rate_lag_average_ms"] for report in reports], counts
+        )
+        lags = [report["rate_lag_max_ms"] for report in reports]
         whole["rate_lag_max_ms"] = None if None in lags else max(lags)
     if begins and (tps := common_tps(reports, begins)) is not None:
         whole |= {name: tps for name in ("tps", "speed") if name in first}
@@ -101,34 +103,33 @@ def _summed(values: Any) -> Any:
     return None if None in numbers else sum(numbers)
 
 
-def _weighted(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    if None in values or not sum(weights):
-        return None
-    return sum(v * w for v, w in zip(values, weights, strict=True) if v is not None) / sum(weights)
+def _weighted(values: Sequence[Any], weights: Sequence[float]) -> float | None:
+    return None if None in values or not sum(weights) else float(np.average(values, weights=weights))
 
 
 def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
     """Return the standard deviation of all latencies."""
-    parts = [(r["latency_average_ms"], r["latency_stddev_ms"]) for r in reports]
-    if any(None in part for part in parts):
+    means, deviations = (
+        [report[f"latency_{name}_ms"] for report in reports] for name in ("average", "stddev")
+    )
+    if None in (*means, *deviations) or not sum(counts):
         return None
-    mean = _weighted([mean for mean, _ in parts], counts)
-    square = _weighted([mean**2 + sd**2 for mean, sd in parts], counts)
-    return None if mean is None or square is None else math.sqrt(max(square - mean**2, 0.0))
+    squares = np.square(means) + np.square(deviations)
+    variance = np.average(squares, weights=counts) - np.average(means, weights=counts) ** 2
+    return math.sqrt(max(float(variance), 0.0))
 
 
 def _together(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Merge the progress by seconds that all generators have."""
     by_second = [{round(row["elapsed_s"]): row for row in rows if row["elapsed_s"]} for rows in progress]
-    shared = sorted(set.intersection(*map(set, by_second)))
-    return [_reading([rows[second] for rows in by_second]) for second in shared]
-
-
-def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    speeds = [row["tps"] for row in rows]
-    tps = _summed(speeds)
-    latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
-    return {**rows[0], "tps": tps, "latency_ms": latency_ms}
+    together = []
+    for second in sorted(set.intersection(*map(set, by_second))):
+        rows = [readings[second] for readings in by_second]
+        speeds = [row["tps"] for row in rows]
+        tps = _summed(speeds)
+        latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
+        together.append({**rows[0], "tps": tps, "latency_ms": latency_ms})
+    return together
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:

@@ -17,9 +17,10 @@ from benchlib.plan.workload import Script, Workload
 FILL_LIMIT_S = 24 * 3600.0
 """Time limit for filling a server."""
 _FIGURES = (
-    "transactions", "failed_transactions", "retried_transactions", "tps", "latency_average_ms", "latency_stddev_ms",
-    "clients", "threads", "init_s",
-)  # fmt: skip
+    *("transactions", "failed_transactions", "retried_transactions", "tps", "speed", "init_s"),
+    *("latency_average_ms", "latency_stddev_ms", "clients", "threads"),
+)
+_LISTS = ("progress", "scripts", "statements")
 _IDLE = re.compile(r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.M)
 _SEED = re.compile(
     r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
@@ -114,21 +115,16 @@ class LoadTool(ABC):
     def read(self, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """Parse output into pgbench's terms; unknown values are None.
 
-        Always has ``complete``, ``errors``, ``transactions``, ``failed_transactions``, ``tps``, ``speed``,
-        ``retried_transactions``, ``latency_average_ms``, ``latency_stddev_ms``, ``clients``, ``threads``,
-        ``init_s``, ``seed``, ``progress``, ``scripts``, ``statements``.
+        Always has ``complete``, ``errors``, ``seed``, and ``_FIGURES`` and ``_LISTS``.
 
         Raises:
             ParseError: the output is not reliable.
 
         """
         parsed = parse_text(output, kind=self.kind, argv=list(argv) if argv else None)
-        common: dict[str, Any] = {
-            **dict.fromkeys(_FIGURES),
-            **{name: [] for name in ("progress", "scripts", "statements")},
-            "speed": parsed.get("tps"),
-            "seed": int(seed[1]) if (seed := _SEED.search(output)) else None,
-        }
+        seed = _SEED.search(output)
+        common: dict[str, Any] = {**dict.fromkeys(_FIGURES), **{name: [] for name in _LISTS}}
+        common |= {"speed": parsed.get("tps"), "seed": int(seed[1]) if seed else None}
         return {**common, **parsed, **self.translated(parsed)}
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:

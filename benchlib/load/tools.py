@@ -25,10 +25,6 @@ def load_tool(name: Tool, pgbench: Path) -> LoadTool:
     return _TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
 
 
-def _reader(name: Tool) -> LoadTool:
-    return _TOOLS[name](Path(name))
-
-
 def check(workload: Workload, load: Load) -> None:
     """Check that a workload's tool supports the load.
 
@@ -36,15 +32,13 @@ def check(workload: Workload, load: Load) -> None:
         PreflightError: not installed or not supported.
 
     """
-    if workload.tool == "sysbench":
-        find_sysbench()
-    if refusal := _reader(workload.tool).refusal(load):
+    if refusal := load_tool(workload.tool, Path("pgbench")).refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
 
 
 def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Parse a tool's output; see :meth:`benchlib.load.tool.LoadTool.read`."""
-    return _reader(tool).read(output, argv)
+    return _TOOLS[tool](Path(tool)).read(output, argv)
 
 
 def misfit(
@@ -56,7 +50,7 @@ def misfit(
     """
     level = trial.level
     load, workload = plan.level_load(level), plan.level_workload(level)
-    tool = _reader(workload.tool)
+    tool = _TOOLS[workload.tool](Path(workload.tool))
     conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
     for name, value in conditions.items():
         if report and report[name] not in (None, value):

@@ -105,17 +105,13 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
 _ONCE_A_RUN = {
     "pgbench_summary": (
-        re.compile(r"tps = [^ (]+ ?\((?:excluding|without initial|including reconnection)"),
-        re.compile(
-            r"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |pgbench: "
-        ),
+        r"tps = [^ (]+ ?\((?:excluding|without initial|including reconnection)",
+        r"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |pgbench: ",
     ),
     "sysbench": (
-        re.compile(r"transactions: +\d"),
-        re.compile(
-            r"sysbench \d|Running the test|Number of threads: |Threads started|\[ *\d+s ?\] "
-            r"|(?:OLTP test|SQL) statistics:|\S*[#$%] .*sysbench "
-        ),
+        r"transactions: +\d",
+        r"sysbench \d|Running the test|Number of threads: |Threads started|\[ *\d+s ?\] "
+        r"|(?:OLTP test|SQL) statistics:|\S*[#$%] .*sysbench ",
     ),
 }
 """A line that each run has once, and the beginning of the next run."""
@@ -129,23 +125,21 @@ def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
     """
     lines = Text(text).lines
-    ended = {
-        tool: [index for index, line in enumerate(lines) if once.match(line)]
-        for tool, (once, _) in _ONCE_A_RUN.items()
-    }
-    several = next((tool for tool in ended if len(ended[tool]) > 1 and kind in (None, tool)), None)
-    if several is None:
+    for tool, marks in _ONCE_A_RUN.items():
+        ends = [index for index, line in enumerate(lines) if re.match(marks[0], line)]
+        if len(ends) > 1 and kind in (None, tool):
+            break
+    else:
         return [parse_text(text, kind=kind, argv=argv)]
     # rows of statements and scripts follow the rate: a run goes on until the next one begins
-    between = [range(end + 1, following) for end, following in pairwise(ended[several])]
-    first = _ONCE_A_RUN[several][1]
-    cuts = [next((line for line in part if first.match(lines[line])), part.stop) for part in between]
+    between = [range(end + 1, following) for end, following in pairwise(ends)]
+    cuts = [next((n for n in part if re.match(marks[1], lines[n])), part.stop) for part in between]
     runs = []
     for number, (begin, end) in enumerate(pairwise([0, *cuts, len(lines)]), 1):
         try:
-            runs.append(parse_text("\n".join([*lines[begin:end], ""]), kind=several, argv=argv))
+            runs.append(parse_text("\n".join([*lines[begin:end], ""]), kind=tool, argv=argv))
         except ParseError as reason:
-            raise ParseError(f"run {number} of {len(cuts) + 1}: {reason}") from None
+            raise ParseError(f"run {number} of {len(ends)}: {reason}") from None
     return runs
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
-from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_options, wanted
+from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_connect, wanted
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -108,17 +108,14 @@ _LIKE_A_ROW = re.compile(r"\d+[.,]\d+ +(?!ms\b)\S")  # which the end of a torn r
 
 _COMMA = re.compile(r"tps = \d+,\d{6} ?\(")
 _FIGURES = re.compile(
-    r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b.*|\d+,\d+ "
+    r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b|\d+,\d+ "
 )
 
 
 def _with_points(line: str) -> str:
     """Replace decimal commas, but not in statements."""
-    return (
-        re.sub(r"(?<=\d),(?=\d)", ".", line)
-        if _FIGURES.fullmatch(line)
-        else re.sub(r"^(\d+),(?=\d)", r"\1.", line)
-    )
+    a_row = re.match(r"\d+,", line)
+    return re.sub(r"(?<=\d),(?=\d)", ".", line, count=1 if a_row else 0) if _FIGURES.match(line) else line
 
 
 def _reading(line: str) -> dict[str, Any] | None:
@@ -136,7 +133,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     unread = text.first_unread(_LIKE_PROGRESS, _reading)
     if unread and not faults(text.lines):  # an error may have broken into it
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
-    reconnect = "connect" in {**typed_options(text.lines), **command}
+    reconnect = "connect" in command or typed_connect(text.lines)
     definition = _definition(tps, reconnect, "client_version" in top, text)
     require(KIND, top, _REQUIRED, text)
     if "transactions_per_client" not in top:
