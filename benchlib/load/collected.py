@@ -95,8 +95,7 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
             for run in results
         ]
     if errors:
-        more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-        raise InputError(f"{'; '.join(errors[:3])}{more}: repair or remove these files")
+        raise InputError(f"{len(errors)} unreadable runs, such as {errors[0]}: repair or remove these files")
     if not runs:
         raise InputError("no file holds the output of a pgbench or sysbench run")
     frame = pd.DataFrame(runs, dtype=object)

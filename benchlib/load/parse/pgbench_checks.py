@@ -14,11 +14,8 @@ _SHARED = (
     "skipped_transactions", "late_transactions",
 )  # fmt: skip
 _ENDS = ("transactions", "failed_transactions", "skipped_transactions")
-_REQUESTED = {
-    "client": "clients",
-    "time": "duration_s",
-    "transactions": "transactions_per_client",
-    "protocol": "query_mode",
+_REQUESTED = {"client": "clients", "time": "duration_s", "protocol": "query_mode"} | {
+    "transactions": "transactions_per_client"
 }
 
 

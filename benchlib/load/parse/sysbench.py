@@ -60,8 +60,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     for line in text.lines:
         keep(line, _LINES, figures, tool=KIND)
         progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
-    unread = text.first_unread(_LIKE_A_READING, lambda line: any(reading.read(line) for reading in _READINGS))
-    if unread:
+    if unread := text.first_unread(_LIKE_A_READING, lambda line: any(row.read(line) for row in _READINGS)):
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a reading, and cannot be read')
     require(KIND, figures, _REQUIRED, text)
     _check(figures, progress)
