@@ -125,7 +125,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _trial(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's figures and conditions."""
     complete = bool(run["complete"])
     return {
         **{
@@ -142,7 +141,6 @@ def _trial(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _level_and_block(file: str, level: str | None, block: str | None) -> tuple[str, int | str | None]:
-    """Return what a path tells; the block is None if it has no number."""
     stem = _TYPE.sub("", file)
     counted = _found(block, stem, "--block") if block else (_BLOCK.search(stem) or _TRAILING.search(stem))
     number = counted[counted.lastindex or 0] if counted else None

@@ -96,7 +96,6 @@ def _schema(**note: Any) -> pa.Schema:
 
 
 def _columns(path: Path, owner: int, names: Sequence[str]) -> Iterator[Columns]:
-    """Parse a file's whole lines."""
     with _open(path, owner) as file:
         size, tail = pgbench_log.whole_lines(file)
         if not _TORN.fullmatch(tail):
@@ -124,12 +123,7 @@ def _table(columns: Columns) -> pa.Table:
 
 
 def read_latency(path: Path) -> Latency:
-    """Return the latencies in a saved log.
-
-    Raises:
-        InputError: damaged, or of another kind.
-
-    """
+    """Return the latencies in a saved log."""
     parts = [np.array([], np.uint32)]
     with _readable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         _note(path)
@@ -140,12 +134,7 @@ def read_latency(path: Path) -> Latency:
 
 
 def thin_log(path: Path, target: Path) -> bool:
-    """Write a smaller log with the same :class:`Latency`; return False if it is already small.
-
-    Raises:
-        InputError: damaged, or of another kind.
-
-    """
+    """Write a smaller log with the same :class:`Latency`; return False if it is already small."""
     with _readable(path):
         if _note(path).get("thin"):
             return False

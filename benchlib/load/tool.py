@@ -53,10 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class LoadTool(ABC):
-    """A program that fills and loads a server.
-
-    ``name`` is for messages, ``kind`` for :mod:`benchlib.load.parse`; ``warms``: needs a warm-up.
-    """
+    """A program that fills and loads a server; ``warms``: needs a warm-up."""
 
     program: Path
     name: ClassVar[str]
@@ -80,16 +77,11 @@ class LoadTool(ABC):
         return {"clients": load.clients}
 
     def limit_s(self, load: Load) -> float:
-        """Return the time limit of a run, generous for slow connecting."""
+        """Return a time limit that allows for slow connecting."""
         return load.duration_s + 120 + 2 * load.clients
 
     def fill(self, shell: Shell, connection: Connection, workload: Workload, scale: int) -> None:
-        """Create the tool's own tables.
-
-        Raises:
-            LoadError: failed; with the tool's message.
-
-        """
+        """Create the tool's own tables."""
         if argv := self.fill_argv(connection, workload, scale):
             done = shell.run(argv, timeout_s=FILL_LIMIT_S)
             if done.returncode != 0:

@@ -128,7 +128,7 @@ def test_a_file_cut_anywhere_loses_at_most_one_line(files: Files, log: Logs, dat
 
 
 def test_a_large_log_is_read_without_reading_it_as_text(files: Files, monkeypatch) -> None:
-    monkeypatch.setattr(parse, "_ENOUGH", 500)
+    monkeypatch.setattr(parse, "_SAMPLE", 500)
     path = files(GOOD)[0]
     assert parse_file(path) == parse_text(GOOD)
     path.write_text(GOOD[: len(GOOD) // 2] + "0 5" + GOOD[len(GOOD) // 2 :] + "1 1")

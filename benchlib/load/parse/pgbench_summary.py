@@ -10,7 +10,7 @@ from typing import Any
 
 from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
-from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_connect, wanted
+from benchlib.load.parse.text import Line, Text, faults, keep, missing_line, options, require, typed_connect
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -191,7 +191,7 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
                 scripts.append(script | {"name": _unbroken(script["name"])})
         elif match := _STATEMENTS.fullmatch(line):
             if rows:
-                raise wanted(KIND, f"SQL script {len(scripts) + 1}: …", text)
+                raise missing_line(KIND, f"SQL script {len(scripts) + 1}: …", text)
             rows = _ROWS[match[1]]
         elif rows and (row := rows.read(line)):
             statements.append(_statement(row, scripts, torn=text.torn(index)))
@@ -228,7 +228,7 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
         raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
     missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
     if missing and not newer:
-        error = wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        error = missing_line(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
         unread = re.search(r"\btps ?[:=].*", "\n".join(line for line in text.lines if not _TPS.read(line)))
         raise ParseError(f'{error}; "{unread[0][:80]}" cannot be read as one') if unread else error
     chosen = newer[0] if newer else INCLUDING if reconnect else EXCLUDING

@@ -125,7 +125,7 @@ def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -
     return values is not None
 
 
-def wanted(kind: str, line: str, text: Text) -> ParseError:
+def missing_line(kind: str, line: str, text: Text) -> ParseError:
     """Return the error for a missing line, with the run's failure if known."""
     reasons = faults(text.lines)
     return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
@@ -135,7 +135,7 @@ def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text
     """Raise the error for the first missing key; ``lines`` has its line."""
     for key, line in lines.items():
         if key not in values:
-            raise wanted(kind, line, text)
+            raise missing_line(kind, line, text)
 
 
 _FAULT = re.compile(

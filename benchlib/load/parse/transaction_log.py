@@ -16,7 +16,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, options, wanted
+from benchlib.load.parse.text import Line, Text, missing_line, options
 
 KIND = "transaction log"
 WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
@@ -72,13 +72,13 @@ def whole_lines(file: pa.NativeFile) -> tuple[int, str]:
 
 
 def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = None) -> Iterator[Columns]:
-    """Parse whole lines, block by block, into columns and ``status``.
+    """Parse whole lines, block by block.
 
     ``status`` is an index of ``STATUSES``; ``latency`` is 0 for a word. ``torn`` collects lines with
     another number of columns.
 
     Raises:
-        ValueError: a line is not of this log; :func:`fault` tells which.
+        ValueError: a line is not of this log; :func:`fault` names it.
 
     """
 
@@ -146,12 +146,7 @@ def _columns_of(lines: Iterable[str], argv: Sequence[str] | None) -> tuple[str, 
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse the logs of one run in one text; a killed run may leave torn lines.
-
-    Raises:
-        ParseError: no line of a log, mixed shapes, or a repeated transaction.
-
-    """
+    """Parse the logs of one run in one text; a killed run may leave torn lines."""
     names = _columns_of(text.lines, argv)
     # of the last line without newline, the last figure may be torn; only a lag or retries matter
     cut = {len(text.lines) - 1} if not text.terminated and len(names) > len(_COLUMNS) else set()
@@ -162,17 +157,12 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif _FIGURES.match(line):
             torn.append(line)
     if not known:
-        raise wanted(KIND, _EXAMPLE, text)
+        raise missing_line(KIND, _EXAMPLE, text)
     return _report(rows(pa.BufferReader("".join(known).encode()), names), torn, argv)
 
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
-    """Parse a log in little memory; only torn lines may be between the others.
-
-    Raises:
-        ParseError: as for :func:`parse`, and for other text.
-
-    """
+    """Parse a log in little memory; only torn lines may be between the others."""
     names = _columns_of(Text(file.read(_BEGINNING).decode(errors="replace")).lines, None)
     size, tail = whole_lines(file)
     torn = [tail] if tail else []
@@ -228,10 +218,6 @@ def _check_numbers(clients: NDArray[Any], transactions: NDArray[Any], numbered: 
     """Check that each client's transaction numbers rise; return whether the log is sampled.
 
     Version 10 does not number skipped transactions.
-
-    Raises:
-        ParseError: a number repeats.
-
     """
     clients, transactions = clients[numbered], transactions[numbered]
     order = np.argsort(clients, kind="stable")
