@@ -104,8 +104,6 @@ _PROGRESS = Line(
 )
 _LIKE_PROGRESS = re.compile(r".*?\bprogress: [\d.]+ s, ")
 _LIKE_A_ROW = re.compile(r"\d+[.,]\d+ +(?!ms\b)\S")  # which the end of a torn reading is not
-
-
 _COMMA = re.compile(r"tps = \d+,\d{6} ?\(")
 _FIGURES = re.compile(
     r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b|\d+,\d+ "
@@ -123,10 +121,7 @@ def _reading(line: str) -> dict[str, Any] | None:
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse a run's report.
-
-    Raises ParseError for missing lines, contradictions, and two summaries.
-    """
+    """Parse a run's report; refuse missing lines, contradictions, and two summaries."""
     if any(map(_COMMA.match, text.lines)):
         text.lines = list(map(_with_points, text.lines))
     (top, tps, lists), command = _read(text), options(argv)
@@ -135,9 +130,8 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
     reconnect = "connect" in command or typed_connect(text.lines)
     definition = _definition(tps, reconnect, "client_version" in top, text)
-    require(KIND, top, _REQUIRED, text)
-    if "transactions_per_client" not in top:
-        require(KIND, top, {"duration_s": "duration: … s"}, text)
+    unlimited = "transactions_per_client" not in top
+    require(KIND, top, _REQUIRED | ({"duration_s": "duration: … s"} if unlimited else {}), text)
     for each in lists["scripts"]:
         share = f"SQL script {each['script']}: … transactions (…% of total"
         require(KIND, each, {"percent": share}, text)
@@ -184,7 +178,10 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
                 raise _two_summaries(f'a second "{line}"')
             tps[definition] = rate["tps"]
         elif reading := _reading(line):
-            _add_reading(progress, reading, line)
+            before = progress[-1] if progress else {}
+            if (reading["elapsed_s"] or 0.0) < (before.get("elapsed_s") or 0.0):
+                raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
+            progress += [reading] if reading != before else []
         elif script := _SCRIPT_START.read(line):
             rows = None
             if not text.torn(index):
@@ -243,11 +240,3 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
         statement = ""  # the numbers are whole, the words may not be
     row["statement"] = _unbroken(statement) or None
     return {"script": scripts[-1]["script"] if scripts else 1, "failures": None, "retries": None, **row}
-
-
-def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:
-    if progress and row == progress[-1]:
-        return
-    if progress and row["elapsed_s"] is not None and row["elapsed_s"] < (progress[-1]["elapsed_s"] or 0.0):
-        raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
-    progress.append(row)
