@@ -1,17 +1,18 @@
 """Converts a directory of outputs to trials. Pure.
 
 In a path (``pg16/run3.txt``) a number after a word such as *run* is the block, the rest the level.
-Different clients, scale, script or protocol are different levels. pgbench-tools: ``SERVER/SET`` is the
-level, ``TEST`` the order.
+Different clients, scale, script or protocol are different levels. In pgbench-tools' ``SERVER/SET/TEST``
+the test numbers only the order.
 """
 
 import itertools
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
+
+import pandas as pd
 
 from benchlib.errors import InputError, ParseError
 from benchlib.load.parse import parse_runs
@@ -29,8 +30,9 @@ _BLOCK = re.compile(
     r"(?i)(?:^|[^a-z0-9])(?:run|trial|round|rep|repeat|iteration|iter|block|test|try|take|pass|r|n|#)[ _.=-]*(\d+)(?![\d.])"
 )
 _TRAILING = re.compile(r"[ _.-](\d{1,4})$")
-_NOTHING = "no line of a known kind"
-_TOOLS = re.compile(r"(?:(?P<level>.+)/)?(?P<test>\d+)/results\.txt")
+_TYPE = re.compile(r"\.(?:txt|log|out|md|stdout|res)$")
+_TEST = re.compile(r"/\d+/results$")
+_NO_RUN = ("no line of a known kind", "there is nothing in it")
 _COPIED = 0.5
 """Below this share of the runs' duration, file times are those of a copy."""
 NOTES = {
@@ -74,105 +76,81 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
 
     """
     runs, passed_over, errors = list[dict[str, Any]](), list[str](), list[str]()
-    sources = list(sources)
-    tools = {source.name: match for source in sources if (match := _TOOLS.fullmatch(source.name))}
-    for source in sorted(sources, key=lambda source: _when(source, tools)):
-        if tools and source.name not in tools:  # such as charts and host statistics
+    for source in sorted(sources, key=lambda source: (source.at_s, _natural(source.name))):
+        try:
+            results = parse_runs(source.text)
+        except ParseError as reason:
+            without_run = any(words in str(reason) for words in _NO_RUN)
+            (passed_over if without_run else errors).append(
+                source.name if without_run else f"{source.name}: {reason}"
+            )
+            continue
+        if results[0]["kind"] not in ("pgbench_summary", "sysbench"):
             passed_over.append(source.name)
             continue
-        try:
-            results = _runs(source.text)
-        except ParseError as reason:
-            if _NOTHING in str(reason) or "there is nothing in it" in str(reason):
-                passed_over.append(source.name)
-            else:
-                errors.append(f"{source.name}: {reason}")
-            continue
-        runs += [{**one, "file": source.name, "of": len(results), "at_s": source.at_s} for one in results]
+        name, number = _level_and_block(source.name, level, block)
+        number = number if len(results) == 1 else None
+        runs += [
+            {**_trial(run), "file": source.name, "at_s": source.at_s, "level": name, "block": number}
+            for run in results
+        ]
     if errors:
-        more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-        raise InputError(f"{'; '.join(errors[:3])}{more}: repair or remove these files")
+        raise InputError(f"{len(errors)} unreadable runs, such as {errors[0]}: repair or remove these files")
     if not runs:
         raise InputError("no file holds the output of a pgbench or sysbench run")
-    rows = [_row(run, order, level, block, tools) for order, run in enumerate(runs, 1)]
-    _by_conditions(rows, runs)
-    by_time = _number_blocks(rows)
-    levels = Counter(row["level"] for row in rows)
-    if len(levels) < 2:
+    frame = pd.DataFrame(runs, dtype=object)
+    frame["order"] = range(1, len(frame) + 1)
+    frame["level"] = _by_conditions(frame)
+    by_time = bool(frame["block"].isna().any())
+    if by_time:
+        frame["block"] = frame.groupby("level").cumcount() + 1
+    first = frame.iloc[0]
+    if frame["level"].nunique() < 2:
         raise InputError(
-            f"all {len(rows)} runs have one level ('{rows[0]['level']}'): give the part of the path that names the level in "
-            f"'{rows[0]['file']}', such as --level '([^/]+)/' or --level 'pg(\\d+)'"
+            f"all {len(frame)} runs have one level ('{first['level']}'): give the part of the path that names the level in "
+            f"'{first['file']}', such as --level '([^/]+)/' or --level 'pg(\\d+)'"
         )
-    if twice := [
-        key for key, times in Counter((row["level"], row["block"]) for row in rows).items() if times > 1
-    ]:
+    for row in frame[frame.duplicated(["level", "block"])].to_dict("records"):
         raise InputError(
-            f"level '{twice[0][0]}' has block {twice[0][1]} twice: give the part of the path that numbers the runs in "
-            f"'{rows[0]['file']}', such as --block 'run(\\d+)'"
+            f"level '{row['level']}' has block {row['block']} twice: give the part of the path that numbers the runs in "
+            f"'{first['file']}', such as --block 'run(\\d+)'"
         )
-    return Collected(
-        rows,
-        passed_over,
-        _notes(rows, runs, levels, by_time=by_time, in_order=bool(tools) or _in_order(runs)),
-    )
+    rows: list[dict[str, Any]] = frame[[*COLUMNS]].to_dict("records")  # type: ignore[assignment]
+    return Collected(rows, passed_over, _notes(frame, by_time=by_time))
 
 
-def _when(source: Source, tools: Mapping[str, re.Match[str]]) -> tuple[Any, ...]:
-    """Return the sort key: the test's number, or the modification time."""
-    test = tools.get(source.name)
-    return (0, int(test["test"])) if test else (1, source.at_s, source.name)
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a sort key by which ``run2`` comes before ``run10``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _in_order(runs: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether file times fit runs that ended one after the other."""
-    return all(
-        one["file"] == other["file"] or other["at_s"] - one["at_s"] >= _COPIED * _seconds(other)
-        for one, other in itertools.pairwise(runs)
-    )
-
-
-def _seconds(run: Mapping[str, Any]) -> float:
-    return float(run.get("duration_s") or run["transactions"] / (run["tps"] or float("inf")))
-
-
-def _runs(text: str) -> list[dict[str, Any]]:
-    """Return the runs in a text."""
-    results = parse_runs(text)
-    if (kind := results[0]["kind"]) not in ("pgbench_summary", "sysbench"):
-        raise ParseError(f"{_NOTHING}: it is {kind}")
-    for run in results:
-        run["clients"] = run.get("clients") or run["threads"]  # as sysbench calls them
-        run["script"] = PurePath(run.get("transaction_type") or "").name or None
-        run["rate"] = "limited" if run.get("rate_lag_average_ms") is not None else None
-    return results
-
-
-def _row(
-    run: Mapping[str, Any],
-    order: int,
-    level: str | None,
-    block: str | None,
-    tools: Mapping[str, re.Match[str]],
-) -> dict[str, Any]:
-    stem = re.sub(r"\.(?:txt|log|out|md|stdout|res)$", "", run["file"])
-    if test := tools.get(run["file"]):
-        counted, rest = None, test["level"] or ""
-    else:
-        counted = _found(block, stem, "--block") if block else (_BLOCK.search(stem) or _TRAILING.search(stem))
-        rest = stem[: counted.start()] + stem[counted.end() :] if counted else stem
-    named = _found(level, stem, "--level") if level else None
-    name = named[named.lastindex or 0] if named else re.sub(r"[ _./-]+", " ", rest).strip()
-    number = counted[counted.lastindex or 0] if counted and run["of"] == 1 else None
+def _trial(run: Mapping[str, Any]) -> dict[str, Any]:
     complete = bool(run["complete"])
     return {
-        "block": int(number) if number and number.isdecimal() else number,
-        "level": name or "all",
-        **{key: run.get(key) for key in ("tps", "latency_average_ms", "clients", "scale")},
+        **{
+            key: run.get(key)
+            for key in ("tps", "latency_average_ms", "scale", "query_mode", "server_version")
+        },
+        "clients": run.get("clients") or run["threads"],  # as sysbench calls them
+        "script": PurePath(run.get("transaction_type") or "").name or None,
+        "rate": "limited" if run.get("rate_lag_average_ms") is not None else None,
+        "seconds": float(run.get("duration_s") or run["transactions"] / (run["tps"] or float("inf"))),
         "complete": complete,
         "error": None if complete else "the run is not complete",
-        "file": run["file"],
-        "order": order,
     }
+
+
+def _level_and_block(file: str, level: str | None, block: str | None) -> tuple[str, int | str | None]:
+    stem = _TYPE.sub("", file)
+    counted = _found(block, stem, "--block") if block else (_BLOCK.search(stem) or _TRAILING.search(stem))
+    number = counted[counted.lastindex or 0] if counted else None
+    if level:
+        named = _found(level, stem, "--level")
+        name = named[named.lastindex or 0]
+    else:
+        rest = stem[: counted.start()] + stem[counted.end() :] if counted else _TEST.sub("", stem)
+        name = re.sub(r"[ _./-]+", " ", rest).strip()
+    return name or "all", int(number) if number and number.isdecimal() else number
 
 
 def _found(pattern: str, path: str, option: str) -> re.Match[str]:
@@ -185,69 +163,38 @@ def _found(pattern: str, path: str, option: str) -> re.Match[str]:
     return match
 
 
-def _by_conditions(rows: Sequence[dict[str, Any]], runs: Sequence[Mapping[str, Any]]) -> None:
-    """Split levels whose runs differ in conditions."""
+def _by_conditions(frame: pd.DataFrame) -> "pd.Series[str]":
+    """Return the levels, split where runs differ in conditions."""
+    names = frame["level"].where(frame["level"] != "all", "")
     for key, title in _CONDITIONS.items():
-        values = defaultdict(set)
-        for row, run in zip(rows, runs, strict=True):
-            values[row["level"]].add(run.get(key))
-        for row, run in zip(rows, runs, strict=True):
-            if len(values[row["level"]]) > 1:
-                row["condition"] = f"{row.get('condition', '')} {title}={run.get(key)}"
-    for row in rows:
-        condition = row.pop("condition", "").strip()
-        row["level"] = (
-            condition if row["level"] == "all" and condition else f"{row['level']} {condition}".strip()
-        )
+        differ = frame.groupby("level")[key].transform("nunique", dropna=False) > 1
+        names = names.where(~differ, names + f" {title}=" + frame[key].map(str))
+    return names.str.strip().replace("", "all")
 
 
-def _number_blocks(rows: Sequence[dict[str, Any]]) -> bool:
-    """Number the runs of each level by time if a name has no number; return whether it did."""
-    by_level = defaultdict(list)
-    for row in rows:
-        by_level[row["level"]].append(row)
-    needed = any(row["block"] is None for row in rows)
-    if needed:
-        for level_rows in by_level.values():
-            for number, row in enumerate(level_rows, 1):
-                row["block"] = number
-    return needed
-
-
-def _same_order(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether levels ran in the same order in several blocks."""
-    orders = defaultdict[Any, list[str]](list)
-    for row in rows:
-        orders[row["block"]].append(row["level"])
-    return len(orders) > 1 and len({tuple(order) for order in orders.values()}) == 1
-
-
-def _notes(
-    rows: Sequence[Mapping[str, Any]],
-    runs: Sequence[Mapping[str, Any]],
-    levels: Mapping[str, int],
-    *,
-    by_time: bool,
-    in_order: bool,
-) -> list[str]:
-    places = {level: [row["order"] for row in rows if row["level"] == level] for level in levels}
+def _notes(frame: pd.DataFrame, *, by_time: bool) -> list[str]:
+    times = frame.drop_duplicates("file")
+    # the last run of a file ends when the file was written
+    in_order = all(times["at_s"].diff().iloc[1:] >= _COPIED * times["seconds"].iloc[1:])
+    levels = frame.groupby("level")["order"].agg(["min", "max", "size"])
     in_a_row = in_order and any(
-        max(one) < min(other) and len(one) + len(other) > 2
-        for one, other in itertools.permutations(places.values(), 2)
+        one["max"] < other["min"] and one["size"] + other["size"] > 2
+        for one, other in itertools.permutations(levels.to_dict("records"), 2)
     )
-    valid = [row for row in rows if row["complete"] and row["tps"]]
-    drift = unseen_drift([row["level"] for row in valid], [row["tps"] for row in valid], in_order=in_order)
+    orders = frame.groupby("block")["level"].agg(tuple)
+    valid = frame[frame["complete"].astype(bool) & frame["tps"].astype(bool)]
+    drift = unseen_drift([*valid["level"]], [*valid["tps"]], in_order=in_order)
     known = drift[0] == drift[0]
     applies = {
         "order": not in_order,
         "sequential": in_a_row,
-        "same_order": in_order and not in_a_row and _same_order(rows),
+        "same_order": in_order and not in_a_row and len(orders) > 1 and orders.nunique() == 1,
         "drift": in_order and known,
         "worst_drift": not in_order and known,
         "no_drift": (in_a_row or not in_order) and not known,
         "by_time": by_time,
-        "rate": any(run["rate"] for run in runs),
+        "rate": frame["rate"].notna().any(),
         "no_control": True,
-        "few": min(levels.values()) < 3,
+        "few": levels["size"].min() < 3,
     }
     return [NOTES[code].format(*drift) for code, holds in applies.items() if holds]

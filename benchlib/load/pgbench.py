@@ -83,10 +83,9 @@ class PgbenchInit(LoadTool):
 
     def refusal(self, load: Load) -> str | None:
         """Refuse latency quantiles and several generators."""
-        if len(load.generators) > 1:
-            return "only one host can load the tables: name one in 'from'"
-        why = "loading has no transactions, but the metric needs their latencies"
-        return why if load.transaction_log else None
+        if load.transaction_log:
+            return "loading has no transactions, but the metric needs their latencies"
+        return "only one host can load the tables: name one in 'from'" if load.generators[1:] else None
 
     def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
         """Return the scale; there are no clients."""
@@ -120,11 +119,9 @@ def _init_argv(program: Path, connection: Connection, workload: Workload, scale:
 
 def _options(connection: Connection, values: Mapping[str, Any]) -> list[str]:
     """Return long options, first those of the connection; None and False are left out."""
-    place = {"--host": connection.host, "--port": connection.port, "--username": connection.user}
-    argv = []
-    for name, value in {**place, **values}.items():
-        if value is True:
-            argv.append(name)
-        elif value is not None and value is not False:
-            argv.append(f"{name}={value:.15g}" if isinstance(value, float) else f"{name}={value}")
-    return argv
+    options = {"--host": connection.host, "--port": connection.port, "--username": connection.user, **values}
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    texts = {
+        name: f"{value:.15g}" if isinstance(value, float) else f"{value}" for name, value in given.items()
+    }
+    return [name if given[name] is True else f"{name}={text}" for name, text in texts.items()]

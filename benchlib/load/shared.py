@@ -21,8 +21,8 @@ def split(load: Load, seed: int) -> dict[str, tuple[Load, int]]:
     Generators without clients are left out.
     """
     names = load.generators[: load.clients]
-    clients = _dealt(load.clients, len(names))
-    threads = _dealt(max(load.threads, len(names)), len(names))
+    clients = _equal_parts(load.clients, len(names))
+    threads = _equal_parts(max(load.threads, len(names)), len(names))
     shares = {}
     for n, name in enumerate(names):
         rate = load.rate * clients[n] / load.clients if isinstance(load.rate, int | float) else load.rate
@@ -31,7 +31,7 @@ def split(load: Load, seed: int) -> dict[str, tuple[Load, int]]:
     return shares
 
 
-def _dealt(count: int, parts: int) -> list[int]:
+def _equal_parts(count: int, parts: int) -> list[int]:
     return [count // parts + (n < count % parts) for n in range(parts)]
 
 
@@ -54,13 +54,17 @@ def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) ->
         return None
     done = 0.0
     for report, begin, lasted in zip(reports, begins, took, strict=True):
-        at, gone = [0.0], [0.0]
-        for row in report["progress"]:
-            if row["tps"] is not None and at[-1] < (row["elapsed_s"] or 0) < lasted:
-                gone.append(gone[-1] + row["tps"] * (row["elapsed_s"] - at[-1]))
-                at.append(row["elapsed_s"])
-        at, gone = [*at, lasted], [*gone, report["transactions"]]  # the end is an exact count
-        done += float(np.interp(end - begin, at, gone) - np.interp(start - begin, at, gone))
+        rows = [
+            row
+            for row in report["progress"]
+            if row["tps"] is not None and 0 < (row["elapsed_s"] or 0) < lasted
+        ]
+        times = [0.0, *(row["elapsed_s"] for row in rows), lasted]
+        counted = np.cumsum(np.diff(times[:-1]) * [row["tps"] for row in rows])
+        transactions = [0.0, *counted, report["transactions"]]  # the end is an exact count
+        done += float(
+            np.interp(end - begin, times, transactions) - np.interp(start - begin, times, transactions)
+        )
     return float(done / (end - start))
 
 
@@ -70,14 +74,14 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     With ``begins`` speeds refer to the common time; else they are sums. Percentiles come from the logs.
     """
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
-    whole = {
+    total = {
         **first,
         **{name: _summed(report.get(name) for report in reports) for name in _SUMMED if name in first},
         "latency_average_ms": _weighted([report["latency_average_ms"] for report in reports], counts),
         "latency_stddev_ms": _pooled(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
-        "progress": _together([report["progress"] for report in reports]),
+        "progress": _common_progress([report["progress"] for report in reports]),
         "scripts": [
             {**rows[0], "transactions": _summed(row["transactions"] for row in rows)}
             for rows in zip(*(report["scripts"] for report in reports), strict=True)
@@ -88,12 +92,14 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
         ],
     }
     if "rate_lag_average_ms" in first:
-        whole["rate_lag_average_ms"] = _weighted([r["rate_lag_average_ms"] for r in reports], counts)
-        lags = [r["rate_lag_max_ms"] for r in reports]
-        whole["rate_lag_max_ms"] = None if None in lags else max(lags)
+        total["rate_lag_average_ms"] = _weighted(
+            [report["rate_lag_average_ms"] for report in reports], counts
+        )
+        lags = [report["rate_lag_max_ms"] for report in reports]
+        total["rate_lag_max_ms"] = None if None in lags else max(lags)
     if begins and (tps := common_tps(reports, begins)) is not None:
-        whole |= {name: tps for name in ("tps", "speed") if name in first}
-    return whole | {name: None for name in first if name.startswith("latency_p")}
+        total |= {name: tps for name in ("tps", "speed") if name in first}
+    return total | {name: None for name in first if name.startswith("latency_p")}
 
 
 def _summed(values: Any) -> Any:
@@ -101,38 +107,35 @@ def _summed(values: Any) -> Any:
     return None if None in numbers else sum(numbers)
 
 
-def _weighted(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    if None in values or not sum(weights):
-        return None
-    return sum(v * w for v, w in zip(values, weights, strict=True) if v is not None) / sum(weights)
+def _weighted(values: Sequence[Any], weights: Sequence[float]) -> float | None:
+    return None if None in values or not sum(weights) else float(np.average(values, weights=weights))
 
 
 def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
-    """Return the standard deviation of all latencies."""
-    parts = [(r["latency_average_ms"], r["latency_stddev_ms"]) for r in reports]
-    if any(None in part for part in parts):
+    means, deviations = (
+        [report[f"latency_{name}_ms"] for report in reports] for name in ("average", "stddev")
+    )
+    if None in (*means, *deviations) or not sum(counts):
         return None
-    mean = _weighted([mean for mean, _ in parts], counts)
-    square = _weighted([mean**2 + sd**2 for mean, sd in parts], counts)
-    return None if mean is None or square is None else math.sqrt(max(square - mean**2, 0.0))
+    squares = np.square(means) + np.square(deviations)
+    variance = np.average(squares, weights=counts) - np.average(means, weights=counts) ** 2
+    return math.sqrt(max(float(variance), 0.0))
 
 
-def _together(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Merge the progress by seconds that all generators have."""
+def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     by_second = [{round(row["elapsed_s"]): row for row in rows if row["elapsed_s"]} for rows in progress]
-    shared = sorted(set.intersection(*map(set, by_second)))
-    return [_reading([rows[second] for rows in by_second]) for second in shared]
-
-
-def _reading(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    speeds = [row["tps"] for row in rows]
-    tps = _summed(speeds)
-    latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
-    return {**rows[0], "tps": tps, "latency_ms": latency_ms}
+    together = []
+    for second in sorted(set.intersection(*map(set, by_second))):
+        rows = [readings[second] for readings in by_second]
+        speeds = [row["tps"] for row in rows]
+        tps = _summed(speeds)
+        latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
+        together.append({**rows[0], "tps": tps, "latency_ms": latency_ms})
+    return together
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:
     """Return the share (0 to 1) of the total time in which all measured; windows are (begin, end)."""
     begins, ends = zip(*windows, strict=True)
-    whole = max(ends) - min(begins)
-    return max(min(ends) - max(begins), 0.0) / whole if whole > 0 else 0.0
+    total = max(ends) - min(begins)
+    return max(min(ends) - max(begins), 0.0) / total if total > 0 else 0.0

@@ -12,7 +12,7 @@ from benchlib.load.tool import Connection, Job, LoadTool
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 
-_UNDERSTOOD = {"clients", "threads", "protocol", "duration_s", "warmup_s", "rate", "waits_hz", "fsync_test"}
+_SUPPORTED = {"clients", "threads", "protocol", "duration_s", "warmup_s", "rate", "waits_hz", "fsync_test"}
 """Fields of a load that sysbench supports or may ignore."""
 
 
@@ -36,11 +36,8 @@ class Sysbench(LoadTool):
 
     def refusal(self, load: Load) -> str | None:
         """Return the requested features that only pgbench has."""
-        refused = [
-            name
-            for name, field in Load.model_fields.items()
-            if name not in _UNDERSTOOD and getattr(load, name) != field.default
-        ]
+        changed = load.model_dump(exclude_defaults=True).keys() - _SUPPORTED
+        refused = [name for name in Load.model_fields if name in changed]
         refused += ["protocol 'extended'"] * (load.protocol == "extended")
         refused += ["a fractional rate"] * (isinstance(load.rate, float) and not load.rate.is_integer())
         return f"sysbench cannot do {', '.join(refused)}" if refused else None
@@ -48,23 +45,22 @@ class Sysbench(LoadTool):
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
         """Return the command that fills the tables, several in parallel."""
         assert workload.sysbench is not None
-        threads = min(4, workload.sysbench.tables)
-        return [*self._options(connection, workload, scale), f"--threads={threads}", "prepare"]
+        options = {"threads": min(4, workload.sysbench.tables)}
+        return [*self._argv(connection, workload, scale, options), "prepare"]
 
     def argv(self, job: Job) -> list[str]:
         """Return the command that runs the test, with progress each second."""
         load = job.load
-        return [
-            *self._options(job.connection, job.workload, job.scale),
-            f"--threads={load.clients}",
-            f"--time={load.duration_s}",
-            "--events=0",
-            f"--rate={int(load.rate or 0)}",
-            f"--db-ps-mode={'auto' if load.protocol == 'prepared' else 'disable'}",
-            f"--rand-seed={job.seed}",
-            "--report-interval=1",
-            "run",
-        ]
+        options = {
+            "threads": load.clients,
+            "time": load.duration_s,
+            "events": 0,
+            "rate": int(load.rate or 0),
+            "db-ps-mode": "auto" if load.protocol == "prepared" else "disable",
+            "rand-seed": job.seed,
+            "report-interval": 1,
+        }
+        return [*self._argv(job.connection, job.workload, job.scale, options), "run"]
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
         """Return clients (threads) and retries (ignored errors)."""
@@ -76,18 +72,20 @@ class Sysbench(LoadTool):
             "failed_transactions": 0,
         }
 
-    def _options(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
+    def _argv(
+        self, connection: Connection, workload: Workload, scale: int, more: dict[str, Any]
+    ) -> list[str]:
         test = workload.sysbench
         assert test is not None
-        return [
-            str(self.program),
-            test.test,
-            "--db-driver=pgsql",
-            f"--pgsql-host={connection.host or ''}",
-            f"--pgsql-port={connection.port or ''}",
-            f"--pgsql-user={connection.user or ''}",
-            f"--pgsql-db={connection.dbname}",
-            f"--tables={test.tables}",
-            f"--table-size={test.rows_per_scale * scale}",
-            "--rand-type=uniform",  # as with 0.5; the default of 1.0 prefers few rows
-        ]
+        options = {
+            "db-driver": "pgsql",
+            "pgsql-host": connection.host or "",
+            "pgsql-port": connection.port or "",
+            "pgsql-user": connection.user or "",
+            "pgsql-db": connection.dbname,
+            "tables": test.tables,
+            "table-size": test.rows_per_scale * scale,
+            "rand-type": "uniform",  # as with 0.5; the default of 1.0 prefers few rows
+            **more,
+        }
+        return [str(self.program), test.test, *(f"--{name}={value}" for name, value in options.items())]

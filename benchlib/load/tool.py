@@ -17,9 +17,10 @@ from benchlib.plan.workload import Script, Workload
 FILL_LIMIT_S = 24 * 3600.0
 """Time limit for filling a server."""
 _FIGURES = (
-    "transactions", "failed_transactions", "retried_transactions", "tps", "latency_average_ms", "latency_stddev_ms",
-    "clients", "threads", "init_s",
-)  # fmt: skip
+    *("transactions", "failed_transactions", "retried_transactions", "tps", "speed", "init_s"),
+    *("latency_average_ms", "latency_stddev_ms", "clients", "threads"),
+)
+_LISTS = ("progress", "scripts", "statements")
 _IDLE = re.compile(r"^(?:number of transactions actually processed: 0(?:/\d+)?$| *transactions: +0 )", re.M)
 _SEED = re.compile(
     r"^(?:pgbench: setting random seed to |Initializing random number generator from seed \()(\d+)", re.M
@@ -52,10 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class LoadTool(ABC):
-    """A program that fills and loads a server.
-
-    ``name`` is for messages, ``kind`` for :mod:`benchlib.load.parse`; ``warms``: needs a warm-up.
-    """
+    """A program that fills and loads a server; ``warms``: needs a warm-up."""
 
     program: Path
     name: ClassVar[str]
@@ -79,16 +77,11 @@ class LoadTool(ABC):
         return {"clients": load.clients}
 
     def limit_s(self, load: Load) -> float:
-        """Return the time limit of a run, generous for slow connecting."""
+        """Return a time limit that allows for slow connecting."""
         return load.duration_s + 120 + 2 * load.clients
 
     def fill(self, shell: Shell, connection: Connection, workload: Workload, scale: int) -> None:
-        """Create the tool's own tables.
-
-        Raises:
-            LoadError: failed; with the tool's message.
-
-        """
+        """Create the tool's own tables."""
         if argv := self.fill_argv(connection, workload, scale):
             done = shell.run(argv, timeout_s=FILL_LIMIT_S)
             if done.returncode != 0:
@@ -114,21 +107,16 @@ class LoadTool(ABC):
     def read(self, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """Parse output into pgbench's terms; unknown values are None.
 
-        Always has ``complete``, ``errors``, ``transactions``, ``failed_transactions``, ``tps``, ``speed``,
-        ``retried_transactions``, ``latency_average_ms``, ``latency_stddev_ms``, ``clients``, ``threads``,
-        ``init_s``, ``seed``, ``progress``, ``scripts``, ``statements``.
+        Always has ``complete``, ``errors``, ``seed``, and ``_FIGURES`` and ``_LISTS``.
 
         Raises:
             ParseError: the output is not reliable.
 
         """
         parsed = parse_text(output, kind=self.kind, argv=list(argv) if argv else None)
-        common: dict[str, Any] = {
-            **dict.fromkeys(_FIGURES),
-            **{name: [] for name in ("progress", "scripts", "statements")},
-            "speed": parsed.get("tps"),
-            "seed": int(seed[1]) if (seed := _SEED.search(output)) else None,
-        }
+        seed = _SEED.search(output)
+        common: dict[str, Any] = {**dict.fromkeys(_FIGURES), **{name: [] for name in _LISTS}}
+        common |= {"speed": parsed.get("tps"), "seed": int(seed[1]) if seed else None}
         return {**common, **parsed, **self.translated(parsed)}
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:

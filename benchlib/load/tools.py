@@ -16,17 +16,8 @@ _TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": Pgbenc
 
 
 def load_tool(name: Tool, pgbench: Path) -> LoadTool:
-    """Return a tool by name; ``pgbench`` is the one used for all servers.
-
-    Raises:
-        PreflightError: not installed.
-
-    """
+    """Return a tool by name; ``pgbench`` is the one used for all servers."""
     return _TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
-
-
-def _reader(name: Tool) -> LoadTool:
-    return _TOOLS[name](Path(name))
 
 
 def check(workload: Workload, load: Load) -> None:
@@ -36,27 +27,22 @@ def check(workload: Workload, load: Load) -> None:
         PreflightError: not installed or not supported.
 
     """
-    if workload.tool == "sysbench":
-        find_sysbench()
-    if refusal := _reader(workload.tool).refusal(load):
+    if refusal := load_tool(workload.tool, Path("pgbench")).refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
 
 
 def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Parse a tool's output; see :meth:`benchlib.load.tool.LoadTool.read`."""
-    return _reader(tool).read(output, argv)
+    """Parse a tool's output into common terms."""
+    return _TOOLS[tool](Path(tool)).read(output, argv)
 
 
 def misfit(
     plan: Plan, trial: Trial, argv: Sequence[str], report: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return how a trial's command line or report contradicts the plan, or None.
-
-    Ignores connections, files, and options of only one of them.
-    """
+    """Return how a trial's command line or report contradicts the plan, or None."""
     level = trial.level
     load, workload = plan.level_load(level), plan.level_workload(level)
-    tool = _reader(workload.tool)
+    tool = _TOOLS[workload.tool](Path(workload.tool))
     conditions = tool.conditions(load, workload, plan.scale) | {"seed": trial.seed}
     for name, value in conditions.items():
         if report and report[name] not in (None, value):

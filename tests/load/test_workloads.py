@@ -148,12 +148,6 @@ def test_workloads_of_the_same_data_share_what_was_loaded_and_others_nothing() -
     assert len(set.union(*contents)) == len(sharing)
 
 
-def test_what_runs_beside_is_told_with_the_name(own) -> None:
-    beside = '\n[[beside]]\nsql = "SELECT 1;"\n\n[[beside]]\nsql = "SELECT 2;"\nclients = 3\n'
-    assert load_workload(own(OWN + beside)).label == "own beside 4 clients not counted"
-    assert load_workload(own()).label == "own"
-
-
 def test_loading_is_told_the_scale() -> None:
     assert "generate_series(1, 100000 * 7)" in at_scale(load_workload("sort-hash").load_sql, 7)
     assert at_scale("SELECT :scale::int, x::scale, ':scale'", 3) == "SELECT 3::int, x::scale, '3'"

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from benchlib.errors import ServerError
@@ -158,14 +157,6 @@ def test_its_invariant_does_not_hold_after_this(name: str, behind: str, database
         assert ask(workload.invariant.violations or "") > 0
 
 
-def test_an_index_that_holds_other_than_every_row_is_no_index(databases: Databases) -> None:
-    workload = load_workload("index-build")
-    with databases.loaded(workload).connect() as connection, connection.transaction(force_rollback=True):
-        connection.execute("INSERT INTO events VALUES (0, md5('0'))")
-        with pytest.raises(psycopg.errors.RaiseException, match="does not hold every row"):
-            connection.execute("SELECT build_index(1)")
-
-
 @pytest.mark.parametrize("name", ["mixed", "joins-union", "latest-temporary"])
 def test_plans_are_kept_and_nothing_else(name: str, databases: Databases) -> None:
     workload = load_workload(name)
@@ -227,25 +218,6 @@ def test_a_plan_that_cannot_be_had_is_told_in_the_server_s_words(databases: Data
             databases.plans("joins", explain=(statement,))
     assert databases.cluster.value(load_workload("joins").invariant.violations or "") == 0
     assert databases.plans("insert") == []
-
-
-@pytest.mark.long
-def test_little_memory_makes_a_vacuum_read_the_indexes_again(new_cluster: Callable[[str], Cluster]) -> None:
-    """200,000 dead rows of six bytes each; since version 17 they take far less."""
-    cluster = new_cluster("16")
-    cluster.configure({"fsync": "off", "autovacuum": "off"})
-    cluster.start()
-    cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")
-    workload = load_workload("vacuum")
-    load(cluster, workload, 4, cluster.shell, find_pgbench().program("pgbench"))
-    script = (workload.scripts[0].sql or "").strip().replace("VACUUM", "VACUUM (VERBOSE)").splitlines()
-    for memory, passes in (("1MB", "index scans: 2"), ("64MB", "index scans: 1")):
-        notices: list[str] = []
-        with cluster.connect() as connection:
-            connection.add_notice_handler(lambda notice, kept=notices: kept.append(notice.message_primary))
-            for sql in (f"SET maintenance_work_mem = '{memory}'", *script):
-                connection.execute(sql)
-        assert any(passes in notice for notice in notices)
 
 
 def test_the_first_scan_of_what_was_loaded_writes_nothing(databases: Databases) -> None:

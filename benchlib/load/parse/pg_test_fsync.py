@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, wanted
+from benchlib.load.parse.text import Line, Text, missing_line
 
 KIND = "pg_test_fsync"
 _SECTION = re.compile(
@@ -52,7 +52,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif _LIKE_A_ROW.match(line) and not text.torn(index):
             raise ParseError(f'{KIND}: "{line[:120]}" looks like a method\'s row, and cannot be read')
     if not methods:
-        raise wanted(KIND, "METHOD  … ops/sec  … usecs/op", text)
+        raise missing_line(KIND, "METHOD  … ops/sec  … usecs/op", text)
     if len({(row["section"], row["method"]) for row in methods}) < len(methods):
         raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
     return {

@@ -14,11 +14,8 @@ _SHARED = (
     "skipped_transactions", "late_transactions",
 )  # fmt: skip
 _ENDS = ("transactions", "failed_transactions", "skipped_transactions")
-_REQUESTED = {
-    "client": "clients",
-    "time": "duration_s",
-    "transactions": "transactions_per_client",
-    "protocol": "query_mode",
+_REQUESTED = {"client": "clients", "time": "duration_s", "protocol": "query_mode"} | {
+    "transactions": "transactions_per_client"
 }
 
 
@@ -41,11 +38,11 @@ def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]
     done, tps, clients = s["transactions"], s["tps"], s["clients"]
     if clients < 1 or (done == 0) != (tps == 0):
         yield f"{clients} clients and {done} transactions cannot give tps = {tps}"
-    planned, each = s["transactions_planned"], s["transactions_per_client"]
-    if (planned is None) != (each is None):
-        yield f"{done} transactions in all and {each} per client do not tell how many were planned"
-    if planned is not None and (done > planned or each * clients != planned):
-        yield f"{done}/{planned} transactions do not fit {clients} clients with {each} each"
+    planned, per_client = s["transactions_planned"], s["transactions_per_client"]
+    if (planned is None) != (per_client is None):
+        yield f"{done} transactions in all and {per_client} per client do not tell how many were planned"
+    if planned is not None and (done > planned or per_client * clients != planned):
+        yield f"{done}/{planned} transactions do not fit {clients} clients with {per_client} each"
     for row in (s, *s["scripts"]):
         yield from _shares(row)
     late, of = s["late_transactions"], s["late_of"]

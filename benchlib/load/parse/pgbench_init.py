@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from benchlib.errors import ParseError
-from benchlib.load.parse.text import Line, Text, faults, options, wanted
+from benchlib.load.parse.text import Line, Text, faults, missing_line, options
 
 KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
@@ -32,9 +32,9 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     loaded = [reading for reading in readings if reading["rows"] == reading["planned"]]
     untimed = text.lines.count("done.")
     if not timed and not untimed:
-        raise wanted(KIND, "done in … s (…).", text)
+        raise missing_line(KIND, "done in … s (…).", text)
     if planned and not loaded:
-        raise wanted(KIND, f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
+        raise missing_line(KIND, f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
     if max(len(timed), untimed, len(planned)) > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
         raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
     last: dict[str, Any] = loaded[0] if loaded else {}

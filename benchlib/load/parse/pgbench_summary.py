@@ -10,7 +10,7 @@ from typing import Any
 
 from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
-from benchlib.load.parse.text import Line, Text, faults, keep, options, require, typed_options, wanted
+from benchlib.load.parse.text import Line, Text, faults, keep, missing_line, options, require, typed_connect
 
 KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
@@ -104,21 +104,16 @@ _PROGRESS = Line(
 )
 _LIKE_PROGRESS = re.compile(r".*?\bprogress: [\d.]+ s, ")
 _LIKE_A_ROW = re.compile(r"\d+[.,]\d+ +(?!ms\b)\S")  # which the end of a torn reading is not
-
-
 _COMMA = re.compile(r"tps = \d+,\d{6} ?\(")
 _FIGURES = re.compile(
-    r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b.*|\d+,\d+ "
+    r"(?:- )?(?:tps|latency|progress|rate limit|initial|average|number of|weight|\d+ trans)\b|\d+,\d+ "
 )
 
 
 def _with_points(line: str) -> str:
     """Replace decimal commas, but not in statements."""
-    return (
-        re.sub(r"(?<=\d),(?=\d)", ".", line)
-        if _FIGURES.fullmatch(line)
-        else re.sub(r"^(\d+),(?=\d)", r"\1.", line)
-    )
+    a_row = re.match(r"\d+,", line)
+    return re.sub(r"(?<=\d),(?=\d)", ".", line, count=1 if a_row else 0) if _FIGURES.match(line) else line
 
 
 def _reading(line: str) -> dict[str, Any] | None:
@@ -126,21 +121,17 @@ def _reading(line: str) -> dict[str, Any] | None:
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse a run's report.
-
-    Raises ParseError for missing lines, contradictions, and two summaries.
-    """
+    """Parse a run's report; refuse missing lines, contradictions, and two summaries."""
     if any(map(_COMMA.match, text.lines)):
         text.lines = list(map(_with_points, text.lines))
     (top, tps, lists), command = _read(text), options(argv)
     unread = text.first_unread(_LIKE_PROGRESS, _reading)
     if unread and not faults(text.lines):  # an error may have broken into it
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
-    reconnect = "connect" in {**typed_options(text.lines), **command}
+    reconnect = "connect" in command or typed_connect(text.lines)
     definition = _definition(tps, reconnect, "client_version" in top, text)
-    require(KIND, top, _REQUIRED, text)
-    if "transactions_per_client" not in top:
-        require(KIND, top, {"duration_s": "duration: … s"}, text)
+    unlimited = "transactions_per_client" not in top
+    require(KIND, top, _REQUIRED | ({"duration_s": "duration: … s"} if unlimited else {}), text)
     for each in lists["scripts"]:
         share = f"SQL script {each['script']}: … transactions (…% of total"
         require(KIND, each, {"percent": share}, text)
@@ -187,14 +178,17 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
                 raise _two_summaries(f'a second "{line}"')
             tps[definition] = rate["tps"]
         elif reading := _reading(line):
-            _add_reading(progress, reading, line)
+            before = progress[-1] if progress else {}
+            if (reading["elapsed_s"] or 0.0) < (before.get("elapsed_s") or 0.0):
+                raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
+            progress += [reading] if reading != before else []
         elif script := _SCRIPT_START.read(line):
             rows = None
             if not text.torn(index):
                 scripts.append(script | {"name": _unbroken(script["name"])})
         elif match := _STATEMENTS.fullmatch(line):
             if rows:
-                raise wanted(KIND, f"SQL script {len(scripts) + 1}: …", text)
+                raise missing_line(KIND, f"SQL script {len(scripts) + 1}: …", text)
             rows = _ROWS[match[1]]
         elif rows and (row := rows.read(line)):
             statements.append(_statement(row, scripts, torn=text.torn(index)))
@@ -231,7 +225,7 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
         raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
     missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
     if missing and not newer:
-        error = wanted(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        error = missing_line(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
         unread = re.search(r"\btps ?[:=].*", "\n".join(line for line in text.lines if not _TPS.read(line)))
         raise ParseError(f'{error}; "{unread[0][:80]}" cannot be read as one') if unread else error
     chosen = newer[0] if newer else INCLUDING if reconnect else EXCLUDING
@@ -246,11 +240,3 @@ def _statement(row: dict[str, Any], scripts: list[dict[str, Any]], *, torn: bool
         statement = ""  # the numbers are whole, the words may not be
     row["statement"] = _unbroken(statement) or None
     return {"script": scripts[-1]["script"] if scripts else 1, "failures": None, "retries": None, **row}
-
-
-def _add_reading(progress: list[dict[str, Any]], row: dict[str, Any], line: str) -> None:
-    if progress and row == progress[-1]:
-        return
-    if progress and row["elapsed_s"] is not None and row["elapsed_s"] < (progress[-1]["elapsed_s"] or 0.0):
-        raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
-    progress.append(row)

@@ -43,6 +43,7 @@ _REQUIRED = {
     "duration_s": "total time: …s",
     "latency_average_ms": "avg: …",
 }
+_LATENCIES = ("latency_min_ms", "latency_average_ms", "latency_max_ms")
 _LIKE_A_READING = re.compile(
     r"\[ *\d+s ?\] ?(?:thds|threads)\b"
 )  # under a rate, other lines report the queue
@@ -50,18 +51,14 @@ _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse a run's report.
-
-    Raises ParseError for missing lines, contradictions, and two runs.
-    """
+    """Parse a run's report; refuse missing lines, contradictions, and two runs."""
     figures: dict[str, Any] = {}
     progress: list[dict[str, Any]] = []
     absent = dict.fromkeys(key for reading in _READINGS for key in reading.keys)
     for line in text.lines:
         keep(line, _LINES, figures, tool=KIND)
         progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
-    unread = text.first_unread(_LIKE_A_READING, lambda line: any(reading.read(line) for reading in _READINGS))
-    if unread:
+    if unread := text.first_unread(_LIKE_A_READING, lambda line: any(row.read(line) for row in _READINGS)):
         raise ParseError(f'{KIND}: "{unread[:120]}" looks like a reading, and cannot be read')
     require(KIND, figures, _REQUIRED, text)
     _check(figures, progress)
@@ -80,8 +77,7 @@ def _check(figures: dict[str, Any], progress: list[dict[str, Any]]) -> None:
         number, speed, seconds = figures.get(count, 0), figures.get(rate, 0.0), figures["duration_s"]
         if abs(number - speed * seconds) > 1 + 0.05 * number:
             raise ParseError(f"{KIND}: {number} {count} in {seconds} s are not {speed} per second")
-    order = ("latency_min_ms", "latency_average_ms", "latency_max_ms")
-    latency = [figures[key] for key in order if key in figures]
+    latency = [figures[key] for key in _LATENCIES if key in figures]
     if latency != sorted(latency):
         raise ParseError(f"{KIND}: latency min, avg, max are out of order: {latency}")
     if figures.get("latency_p95_ms", 0.0) > figures.get("latency_max_ms", float("inf")) * 1.2 + 0.01:

@@ -2,12 +2,9 @@
 
 import getopt
 import html
-import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from benchlib.errors import ParseError
@@ -26,35 +23,10 @@ _MARK = re.compile(
 """Beginnings of tools' lines, also after a log prefix; not after a hyphen."""
 _LONGEST_PREFIX, _LONGEST_MARK, _FIRST_LINES, _MOST_PREFIXES = 120, 40, 5000, 3
 _FEWEST = 3
-_OF_A_RECORD = ("log", "message", "msg", "MESSAGE")
-"""Names of the message in JSON log records."""
-_IN_A_STRING = re.compile(rf"\\n(?:{_MARK.pattern})")
-
-
-def unescaped(body: str) -> str:
-    """Extract lines from JSON (Ansible: one string; log collectors: an object per line)."""
-    if "\\n" not in body and not body.startswith("{"):
-        return body
-    if len(_IN_A_STRING.findall(body)) >= _FEWEST and not re.search(
-        rf"(?m)^[\W\d]*(?:{_MARK.pattern})", body
-    ):
-        return re.sub(r'(?m)^.*": *"(?=.*\\n)', "", body).replace("\\n", "\n").replace('\\"', '"')
-    lines = list[str]()
-    for line in body.splitlines():
-        record = None
-        with suppress(ValueError, RecursionError):
-            record = json.loads(line) if line.startswith("{") else None
-        message = (
-            next((record[key] for key in _OF_A_RECORD if key in record), None)
-            if isinstance(record, dict)
-            else None
-        )
-        lines.append(message.rstrip("\n") if isinstance(message, str) else line)
-    return "\n".join([*lines, ""])
 
 
 def unprefixed(lines: Sequence[str]) -> Sequence[str]:
-    """Remove log collectors' prefixes and quotes.
+    """Remove log collectors' prefixes.
 
     A prefix precedes at least three known lines, and more than have none.
     """
@@ -73,14 +45,8 @@ def unprefixed(lines: Sequence[str]) -> Sequence[str]:
         return lines
     # final blanks may belong to the line, or be lost in an empty line
     either = "|".join(re.escape(shape).replace("0", r"\d+").replace(r"\ ", " +") for shape in common)
-    prefix, quoted = re.compile(rf" *(?:{either})"), any(shape.endswith('"') for shape in common)
-    stripped = []
-    for line in lines:
-        match = prefix.match(line)
-        rest = line[match.end() :] if match else line
-        rest = re.sub(r"(?: *<br ?/?>| +\|) *$", "", rest)
-        stripped.append(re.sub(r'",? *$', "", rest).replace('\\"', '"') if match and quoted else rest)
-    return stripped
+    prefix = re.compile(rf"^ *(?:{either})")
+    return [re.sub(r"(?: *<br ?/?>| +\|) *$", "", prefix.sub("", line, count=1)) for line in lines]
 
 
 class Text:
@@ -92,7 +58,7 @@ class Text:
     def __init__(self, raw: str) -> None:
         body = _ESCAPES.sub("", raw) if "\x1b" in raw else raw
         body = body.translate(_SPACES).replace("\r\n", "\n").replace("\r", "\n")
-        body = unescaped(html.unescape(body) if "&lt;builtin" in body else body)
+        body = html.unescape(body) if "&lt;builtin" in body else body
         self.terminated = body.endswith("\n") or not body
         lines = unprefixed(body.split("\n"))
         self.lines = [line.lstrip(" >").rstrip(" ") for line in lines]
@@ -159,7 +125,7 @@ def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -
     return values is not None
 
 
-def wanted(kind: str, line: str, text: Text) -> ParseError:
+def missing_line(kind: str, line: str, text: Text) -> ParseError:
     """Return the error for a missing line, with the run's failure if known."""
     reasons = faults(text.lines)
     return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
@@ -169,7 +135,7 @@ def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text
     """Raise the error for the first missing key; ``lines`` has its line."""
     for key, line in lines.items():
         if key not in values:
-            raise wanted(kind, line, text)
+            raise missing_line(kind, line, text)
 
 
 _FAULT = re.compile(
@@ -217,8 +183,10 @@ _NAMES = {
 }  # fmt: skip
 
 
+_TYPED = re.compile(r"(?:^|[\s/])pgbench\s+-(?!i|-initialize)")
+_CONNECT = re.compile(r"\s(?:-[A-Za-z]*C|--conn)")
 _PROGRAM = re.compile(r"(?:^|[/\\])pgbench[^/\\\s]*$")
-_MOST_ARGUMENTS, _LONGEST_COMMAND = 1000, 20_000  # of getopt and shlex, long ones take too long
+_MOST_ARGUMENTS = 1000  # getopt takes too long for more
 
 
 def options(argv: Sequence[str] | None) -> Mapping[str, str]:
@@ -234,14 +202,7 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
     return {_NAMES.get(name.lstrip("-"), name.lstrip("-")): value for name, value in pairs}
 
 
-def typed_options(lines: Iterable[str]) -> Mapping[str, str]:
-    """Parse the only command line at a prompt in the text."""
-    runs = []
-    for line in lines:
-        if len(line) <= _LONGEST_COMMAND and (command := re.search(r"(?:^|[\s/])pgbench\s+(-.*)$", line)):
-            with suppress(ValueError):  # a torn quotation
-                typed = options(["pgbench", *shlex.split(command[1], comments=True)])
-                runs += [] if "initialize" in typed else [typed]
-        if len(runs) > 1:
-            return {}
-    return runs[0] if runs else {}
+def typed_connect(lines: Iterable[str]) -> bool:
+    """Return whether the text has one command line of a run at a prompt, with ``--connect``."""
+    typed = [line for line in lines if _TYPED.search(line)]
+    return len(typed) == 1 and _CONNECT.search(typed[0].partition(" #")[0]) is not None

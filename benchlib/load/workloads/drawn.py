@@ -30,28 +30,28 @@ def can_draw(column: Mapping[str, Any]) -> bool:
     return bool(made or column["common"] or column["bounds"])
 
 
-def drawn(column: Mapping[str, Any], scales: int, place: str = "") -> tuple[str, str]:
+def drawn(column: Mapping[str, Any], scales: int, row_number: str = "") -> tuple[str, str]:
     """Return an expression for a number, and SQL for the value (last ``{}``: the number).
 
-    ``place``: an expression for a row number in a unique column.
+    ``row_number``: an expression for a row number in a unique column.
     """
     base, bounds, unique = re.sub(r"\(.*?\)", "", column["type"]), column["bounds"], column["is_unique"]
     rows = max(1, column["rows"])
     count = rows if unique else column["count"]
-    place = place or f"random(0, {_grown(count, scales)} - 1)"
+    row_number = row_number or f"random(0, {_scaled(count, scales)} - 1)"
     if (unique or count > _MANY) and base in _TEXTS:
-        return place, "md5(CAST({} AS text))"
+        return row_number, "md5(CAST({} AS text))"
     whole = base in _WHOLE or (
         base == "numeric" and all(map(_INTEGER.fullmatch, [*bounds, *column["common"]]))
     )
     many = unique or (count > _MANY and not column["common"])
     if base.startswith(("date", "timestamp")) and many and len(bounds) > 1 and "inf" not in bounds[-1]:
         begin, end = (f"CAST({literal(bound)} AS timestamptz)" for bound in (bounds[0], bounds[-1]))
-        number, instants = (place, rows) if unique else (f"random(0, {_INSTANTS})", _INSTANTS)
+        number, instants = (row_number, rows) if unique else (f"random(0, {_INSTANTS})", _INSTANTS)
         return number, f"{begin} + ({end} - {begin}) * ({{}} / {float(instants)})"
     if unique and whole:
         first, last = (int(bounds[0]), int(bounds[-1])) if bounds else (1, rows)
-        return f"{first} + {max(1, (last - first + 1) // rows)} * ({place})", "{}"
+        return f"{first} + {max(1, (last - first + 1) // rows)} * ({row_number})", "{}"
     # beside bounds a rare value counts among the others
     known = (1 - column["nulls"]) or 1.0  # pg_stats counts nulls too
     parts = [
@@ -92,11 +92,11 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
         nulls = column["nulls"]
         values.append(f"CASE WHEN random() >= {nulls:.3g} THEN {text} END" if nulls else text)
     table, names = columns[0]["table"], ", ".join(column["name"] for column in columns)
-    rows = f"generate_series(1, CAST({_in_sql(_grown(columns[0]['rows'], scales))} AS bigint)) AS n"
+    rows = f"generate_series(1, CAST({_in_sql(_scaled(columns[0]['rows'], scales))} AS bigint)) AS n"
     return f"INSERT INTO {table} ({names}) SELECT {', '.join(values)} FROM {rows} ON CONFLICT DO NOTHING;"
 
 
-def _grown(count: int, scales: int) -> str:
+def _scaled(count: int, scales: int) -> str:
     """Return an expression for ``count`` at the scale ``:scale``."""
     return f"greatest(1, {count} * :scale / {scales})" if count > _MANY else f"{max(1, count)}"
 
@@ -112,12 +112,10 @@ def _end(first: int, cut: int, scales: int) -> str:
 
 
 def _in_sql(number: str) -> str:
-    """Translate a pgbench expression to SQL."""
     return number.replace("random(", "benchlib_random(").replace(":scale", "CAST(:scale AS bigint)")
 
 
 def _choice(choices: Sequence[tuple[int, str]]) -> str:
-    """Return a weighted random choice of expressions."""
     left, branches = sum(times for times, _ in choices), ""
     for times, expression in choices[:-1]:
         branches += f"WHEN random(1, {left}) <= {times} THEN {expression} " if times else ""

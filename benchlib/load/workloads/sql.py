@@ -54,23 +54,28 @@ def literal(value: str) -> str:
     return f"E'{text}'" if "\\" in text else f"'{text}'"
 
 
-def for_pgbench(sql: str, values: Mapping[str, str] | None = None) -> str:
-    """Return SQL in which pgbench finds only its own variables; ``values`` replace ``$1`` and so on.
+def for_pgbench(sql: str, values: Mapping[str, str] | None = None, *, with_variables: bool = False) -> str:
+    """Return SQL in which pgbench finds only its own variables.
+
+    ``values`` replace ``$1`` and so on. ``with_variables``: ``:name`` outside brackets stays a variable.
 
     Raises:
         InputError: pgbench would read a part differently.
 
     """
-    parts = []
+    parts, depth = list[str](), 0
     for kind, text in tokens(sql):
+        depth += text.count("[") - text.count("]") if kind == "other" else 0
         if kind == "refused" or (kind == "quoted" and _VARIABLE.search(text)):
             raise InputError(
                 f"pgbench reads {text} differently from a server: write it as a plain string, '…'"
             )
         if kind == "text" and _VARIABLE.search(text):
             text = " " + literal(text[1:-1].replace("''", "'"))  # which begins with a letter
-        elif kind in ("colon", "comment"):
-            text = _VARIABLE.sub(": ", text) if kind == "comment" else ": "
+        elif kind == "comment":
+            text = _VARIABLE.sub(": ", text)
+        elif kind == "colon" and not (with_variables and depth <= 0):
+            text = ": "
         parts.append((values or {}).get(text, text) if kind == "parameter" else text)
     return "".join(parts)
 
@@ -97,7 +102,7 @@ def script_of(sql: str) -> str:
             f"{strange[0]} is no command of pgbench (psql has others): leave it out, or write it in SQL"
         )
     if not commands and _TOGETHER not in sql:
-        sql = _variables_kept(sql)
+        sql = for_pgbench(sql, with_variables=True)
     plain = spoken(re.sub(r"^\s*\\.*$", "", joined, flags=re.MULTILINE))  # without pgbench's own commands
     several = any(text == ";" for _, text in plain[:-1])
     begins = {text.upper() for _, text in plain} & {"BEGIN", "START"}
@@ -108,22 +113,8 @@ def script_of(sql: str) -> str:
 
 def variables_of(script: str) -> list[str]:
     """Return a script's variables that it does not set, in order."""
-    named = [text[1:] for text in re.findall(r"(?<!:):[^\W\d]\w*", _bare(script))]
+    bare = "".join(text for kind, text in tokens(script) if kind not in ("text", "quoted", "comment"))
+    named = [text[1:] for text in re.findall(r"(?<!:):[^\W\d]\w*", bare)]
     made = {name.lower() for name in re.findall(r"(?im)^\s*\\(?:set|setshell)\s+(\w+)", script)}
     gathered = re.search(r"(?i)\\[ga]set\b", script)  # whose names are those of a query's columns
     return [] if gathered else list(dict.fromkeys(name for name in named if name.lower() not in made | _OWN))
-
-
-def _bare(script: str) -> str:
-    return "".join(text for kind, text in tokens(script) if kind not in ("text", "quoted", "comment"))
-
-
-def _variables_kept(sql: str) -> str:
-    """Return SQL as :func:`for_pgbench` does, but keep ``:name`` outside brackets as a variable."""
-    parts, depth = [], 0
-    for kind, text in tokens(sql):
-        depth += text.count("[") - text.count("]") if kind == "other" else 0
-        parts.append(
-            text if kind == "colon" and depth <= 0 else for_pgbench(text) if kind != "colon" else ": "
-        )
-    return "".join(parts)

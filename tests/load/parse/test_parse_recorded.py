@@ -50,27 +50,6 @@ def test_no_golden_file_is_left_without_its_runs() -> None:
     assert EXPECTED.keys() == {case.name for case in REVIEWED}
 
 
-@each(SUMMARIES)
-def test_the_key_figures_are_those_that_grep_finds(case: Case) -> None:
-    def grep(start: str) -> list[float]:
-        return [float(figure) for figure in re.findall(rf"(?m)^{start}([\d.]+)", case.stdout)]
-
-    read, rates = outcome(case.both, case.argv), grep("tps = ")
-    assert read["tps"] == rates[0 if "-C" in case.argv else -1]
-    for key, start in {
-        "transactions": "number of transactions actually processed: ",
-        "clients": "number of clients: ",
-        "latency_average_ms": "latency average = ",
-        "failed_transactions": "number of failed transactions: ",
-        "skipped_transactions": "number of transactions skipped: ",
-        "retries": "total number of retries: ",
-    }.items():
-        assert [read[key]] == (grep(start) or [None])
-    assert len(read["progress"]) == case.stderr.count("progress: ")
-    assert len(read["statements"]) == len(re.findall("(?m)^     ", case.stdout))
-    assert len(read["scripts"]) == case.stdout.count("SQL script ")
-
-
 def test_every_summary_has_every_key_whatever_the_version() -> None:
     assert len({tuple(sorted(outcome(case.both, case.argv))) for case in SUMMARIES}) == 1
 
