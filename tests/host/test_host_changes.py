@@ -69,7 +69,7 @@ def test_what_was_never_made_or_has_gone_needs_nothing(change: Change) -> None:
     ],
 )
 def test_no_note_can_have_us_touch_what_is_not_ours(kind: type[Change], fields: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match=r"begins with|files that we set|is a loop device"):
+    with pytest.raises(ValidationError, match=r"begins with|files that levers set|for a loop device"):
         kind.model_validate(fields)
 
 

@@ -57,9 +57,9 @@ def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
         mallory.do(
             "mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(process.pid)
         )
-        assert is_refused(recover(), "run-x belongs to somebody else: it is left alone")
+        assert is_refused(recover(), "run-x belongs to another user: it is left alone")
         with guarded_run(shared, "test", messages.append):
-            assert messages == [f"{shared}/run-x belongs to somebody else: it is left alone"]
+            assert messages == [f"{shared}/run-x belongs to another user: it is left alone"]
         process.kill()
     assert (shared / "run-x" / "journal").is_symlink()
 
@@ -80,13 +80,13 @@ def test_a_folder_in_the_place_of_ours_stays(mallory: Stranger, shared: Path, re
     mallory.do("mkdir $1/benchlib-x && touch $1/benchlib-x/file", shared)
     outcome = recover()
     assert outcome.status == 1
-    assert "benchlib-x belongs to somebody else" in outcome.err
+    assert "benchlib-x belongs to another user" in outcome.err
     assert (shared / "benchlib-x" / "file").exists()
 
 
 # --- the folders ----------------------------------------------------------------------------
 
-THEIRS = "belongs to somebody else"
+THEIRS = "belongs to another user"
 
 
 @pytest.mark.parametrize(
