@@ -126,23 +126,19 @@ def _readings(raw: Raw) -> Sequence[Raw]:
 
 def _rises(readings: Sequence[Raw]) -> dict[str, Array]:
     """Return the rise of each counter between readings, devices summed; NaN where it fell or is missing."""
-    host = [
-        (
-            reading["at_s"],
-            *_padded(reading["cpu"], len(_CPU)),
-            reading["context_switches"],
-            reading["pressure"]["io"].get("some"),
-            reading.get("network_bytes"),
-        )
-        for reading in readings
-    ]
+    host = _differences([*map(_host_counters, readings)])
     # by the last reading, since a disk may be added meanwhile
     devices = [
-        _differences([_padded(reading["devices"].get(name), len(_FIELDS)) for reading in readings])
+        _differences([_padded(reading["devices"].get(name), 16) for reading in readings])
         for name in readings[-1]["devices"]
     ]
-    moved = np.sum(devices, axis=0) if devices else np.full((len(readings) - 1, len(_FIELDS)), np.nan)
-    return dict(zip(_COUNTERS, np.hstack([_differences(host), moved]).T, strict=True))
+    moved = np.sum(devices, axis=0) if devices else np.full((len(readings) - 1, 16), np.nan)
+    return dict(zip(_COUNTERS, np.hstack([host, moved]).T, strict=True))
+
+
+def _host_counters(reading: Raw) -> list[Any]:
+    pressure, network = reading["pressure"]["io"].get("some"), reading.get("network_bytes")
+    return [reading["at_s"], *_padded(reading["cpu"], 8), reading["context_switches"], pressure, network]
 
 
 def _padded(values: Iterable[int] | None, length: int) -> list[int | None]:

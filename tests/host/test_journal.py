@@ -136,11 +136,6 @@ def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
 # --- undoing ------------------------------------------------------------------------
 
 
-def test_a_journal_that_was_never_begun_holds_nothing(journal: Journal) -> None:
-    journal.chapter().undo()
-    assert (journal.undo(), journal.standing(), journal.path.exists()) == ([], [], False)
-
-
 def test_only_its_own_chapter_is_undone(journal: Journal, kernel: Kernel) -> None:
     study, trial = kernel("study"), kernel("trial")
     journal.chapter().note(setting(study))

@@ -5,9 +5,11 @@ import os
 import pwd
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import needs
 import pytest
 from fakes import Outcome
@@ -138,6 +140,36 @@ def test_a_runs_files_are_nobody_elses_and_a_shared_folder_stays_so(mallory: Str
 def test_a_name_reaches_the_terminal_in_plain_text(mallory: Stranger, shared: Path, recover: Recover) -> None:
     mallory.do('mkdir "$1/$(printf "run-\\033[31m")"', shared)
     assert is_refused(recover(), "run-?[31m")
+
+
+EXCHANGE = """cd "$1"; while sleep 0.02; do for name in $(ls -A); do case $name in
+    *.old) ;;
+    *) test -L "$name" || { mv "$name" "$name.old"; ln -s "$2" "$name"; } ;;
+esac; done; done"""
+EXECUTE = """
+import sys, pathlib
+from benchlib.report.execute import execute
+execute(pathlib.Path(sys.argv[1]), {})
+"""
+
+
+def test_root_makes_nothing_in_a_temporary_folder_of_another_user(
+    mallory: Stranger, shared: Path, precious: Path, tmp_path: Path
+) -> None:
+    """There Jupyter would keep the file with the key of root's kernel."""
+    cells = [
+        nbformat.v4.new_code_cell("x = 1"),
+        nbformat.v4.new_code_cell("import tempfile; tempfile.mkdtemp()"),
+    ]
+    cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
+    mallory.do('mkdir "$1"', theirs := shared / "theirs")
+    environment = {**os.environ, "TMPDIR": str(theirs), "HOME": str(tmp_path)}
+    with mallory.start("sh", "-c", EXCHANGE, "sh", theirs, precious, stderr=subprocess.DEVNULL) as racer:
+        argv = [sys.executable, "-c", EXECUTE, tmp_path / "x.ipynb"]
+        subprocess.run(argv, env=environment, cwd=tmp_path, check=True, timeout=600)
+        racer.kill()
+    assert [*theirs.iterdir()] == []
 
 
 # --- processes and users --------------------------------------------------------------------
