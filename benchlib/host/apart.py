@@ -1,7 +1,6 @@
 """Work on input of unknown origin, each item in a process of its own with limits of time and memory.
 
-An item that breaks its limits or ends its process loses its own result only. Its process is killed together with all that it has
-started. A notebook's kernel inherits the limit of memory.
+An item that breaks a limit loses only its own result; its process is killed with all that it has started.
 """
 
 import contextlib

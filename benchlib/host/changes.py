@@ -1,10 +1,9 @@
 """Changes to the host that a run makes outside its own folder, and how each is undone.
 
-Each is noted in the run's :mod:`benchlib.host.journal` before it is made; a crash may come in between. A forged note cannot
-make this module touch anything else:
+Each is noted in the run's :mod:`benchlib.host.journal` before it is made. A forged note gives no access to anything else:
 
-- It writes only the kernel's files that levers set. A cap for all processes must be one of a loop device.
-- It removes, unmounts and detaches only below a name with the prefix :data:`OURS`, or of a run, in trusted folders.
+- Only kernel files that levers set are written. A cap for all processes must be one of a loop device.
+- Only paths of a run, or with the prefix :data:`OURS`, in trusted folders, are removed, unmounted or detached.
 """
 
 import contextlib
@@ -79,8 +78,7 @@ def uncapped(line: str) -> str:
 class Written(Change):
     """A kernel file with another value. Writing ``former`` restores it.
 
-    ``former`` is the chosen word of a selector such as ``none [mq-deadline]``, and the line of a device's cap, with 0
-    for no cap.
+    For a selector such as ``none [mq-deadline]`` it is the chosen word, for a device without a cap a line with 0.
     """
 
     path: Annotated[Path, AfterValidator(_kernel_file)]

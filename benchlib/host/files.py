@@ -1,13 +1,12 @@
 """The only module that creates, opens, copies, owns and removes files by name.
 
-The owner of a folder can replace anything in it by a link at any moment. So a root process must not work by path below a
-folder of another user. Here each component of a path is opened by the descriptor of the one before it, without following
-links. There are two kinds of folders:
+The owner of a folder can replace anything in it by a link at any moment. So each component of a path is opened by the
+descriptor of the one before it, without following links. Folders are of two kinds:
 
-- *Trusted* folders (:func:`trusted`). They and all folders above belong to root, this user or the owner of this library.
-  Other users may write there only if the folder is sticky.
-- Folders of another user, such as a server's data directory. A process of that user writes there
-  (:class:`benchlib.host.shell.Shell`). This module only reads there (:func:`opened` with ``owner``) and removes.
+- *Trusted* (:func:`trusted`): they and all above belong to root, this user or the owner of this library. Others may write
+  there only if the folder is sticky.
+- Another user's, such as a server's data directory: a process of that user writes there
+  (:class:`benchlib.host.shell.Shell`). This module only reads (:func:`opened` with ``owner``) and removes.
 
 Source: CERT C, rules FIO02 and POS01; ``openat(2)``, "Rationale for openat()".
 """
@@ -60,9 +59,8 @@ def _others_may_write(status: os.stat_result) -> bool:
 def folder(path: Path, *, strict: bool | None = None, foreign: bool = False) -> Iterator[int]:
     """Open a folder component by component, without following links; yield its descriptor.
 
-    Links above the folder are resolved first. With ``strict`` (the default for root) these links and all folders must be
-    trusted. With ``foreign`` the folder may lie in one of another user; then the folders below the last trusted one may
-    belong to anybody.
+    Links above it are resolved first. With ``strict`` (the default for root) all of them must be trusted. With ``foreign``
+    the folders below the last trusted one may belong to anybody.
 
     Raises:
         OSError: a component is missing, closed, a link or no folder.
@@ -147,12 +145,11 @@ def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
 def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None, private: bool = False) -> int:
     """Open a plain file with one name, by the descriptor of its folder; a new file has mode 0600.
 
-    With ``owner`` the file may also belong to that user, and lie in a folder of that user. With ``private`` the file must
-    belong to this user, and nobody else may write to it.
+    With ``owner`` it may be that user's, in a folder of that user. With ``private`` only this user may write to it.
 
     Raises:
         OSError: there is no such file, or it is a link.
-        PreflightError: the folder is not trusted, or the file is not a plain one, has two names, or another owner.
+        PreflightError: the folder is not trusted, or the file is another user's, not plain, or has two names.
 
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -172,7 +169,7 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None, pr
 
 
 def read_plain(path: Path, most: int = 64 << 20) -> bytes:
-    """Return the content of a plain file that a user names, also through a link; never wait for a pipe or a device.
+    """Return the content of a plain file, or of a link to one; never wait for a pipe or a device.
 
     Raises:
         OSError: the file cannot be read, is not a plain one, or is larger than ``most`` bytes.
@@ -191,8 +188,7 @@ def write(path: Path, content: bytes | str, *, mode: int = 0o644, synced: bool =
     """Write a file of a trusted folder atomically: it has the new content or the former one.
 
     Raises:
-        OSError: the file cannot be written.
-        PreflightError: the folder is not trusted.
+        OSError, PreflightError: the file cannot be written, or the folder is not trusted.
 
     """
     data = content.encode() if isinstance(content, str) else content
@@ -220,11 +216,10 @@ def make(
 ) -> Path:
     """Make a folder in a trusted one, with the missing folders above; return it.
 
-    An existing folder stays as it is; with ``new`` it is an error. ``user`` and ``group`` will own a new folder.
+    An existing folder stays as it is; with ``new`` it is an error.
 
     Raises:
-        OSError: it cannot be made.
-        PreflightError: the folder above is not trusted, or the path is a link or no folder.
+        OSError, PreflightError: the folder above is not trusted, or the path is a link or no folder.
 
     """
     if not os.path.lexists(path.parent):
@@ -259,11 +254,10 @@ def give(path: Path, *, user: int | None = None, group: int | None = None, mode:
 def remove(path: Path) -> None:
     """Remove a file, a link, or a folder with its content from a trusted folder, if it exists.
 
-    The content may belong to others: :func:`shutil.rmtree` removes it by descriptor and follows no link.
+    The content may be another user's: :func:`shutil.rmtree` works by descriptor and follows no link.
 
     Raises:
-        OSError: something cannot be removed.
-        PreflightError: the folder is not trusted.
+        OSError, PreflightError: something cannot be removed, or the folder is not trusted.
 
     """
     with contextlib.suppress(FileNotFoundError), folder(path.parent) as parent:
@@ -295,8 +289,7 @@ def copy_tree(source: Path, target: Path) -> None:
     """Copy a trusted folder to a new one in a trusted folder, readable by everybody; links stay links.
 
     Raises:
-        OSError: the copy failed.
-        PreflightError: one of the folders is not trusted.
+        OSError, PreflightError: the copy failed, or one of the folders is not trusted.
 
     """
     check_folder(source)
@@ -345,7 +338,7 @@ def sync(path: Path) -> None:
 def leave_foreign_temporary_folder() -> None:
     """As root, ignore a ``TMPDIR`` that others can change, in this process and those that it starts.
 
-    Python and Jupyter make folders and the files that hold a kernel's key there, and open them by path.
+    Jupyter keeps the file with a kernel's key there.
     """
     for name in ("TMPDIR", "TEMP", "TMP"):
         if os.geteuid() == 0 and name in os.environ and not trusted(Path(os.environ[name])):

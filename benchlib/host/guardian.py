@@ -1,11 +1,11 @@
 """Nothing is left behind: a run's scratch folder, its journal, and the guardian process.
 
-Every process of a run has the run's folder in its command line or works in it. So all can be found without a list, at
-any moment of a crash. The journal holds the changes outside the folder.
+Every process of a run names the run's folder in its command line or works in it, so it can be found after a crash at
+any moment. The journal holds the changes outside the folder.
 
-The guardian has the reading end of a pipe, and only the study's process has the writing end. When that process ends, in
-any way, the pipe ends and the guardian cleans up. It has a session of its own and init as its parent, so a signal to
-the study's process tree or terminal spares it. It holds the host's lock until it has finished.
+The guardian reads from a pipe to which only the study's process can write. When that process ends, the pipe ends, and the
+guardian cleans up. It has a session of its own and init as parent, so signals to the study or its terminal spare it.
+It holds the host's lock until it has finished.
 
 Run as ``python -m benchlib.host.guardian FOLDER SCOPE`` with the pipe as standard input.
 """
@@ -77,8 +77,7 @@ class Run:
 def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[Run]:
     """Make a private folder under ``scratch`` whose processes, files and changes end with this process.
 
-    ``what`` names the run to others. Leftovers of earlier runs are cleaned up first; ``tell`` gets a message about it,
-    and about waiting.
+    ``what`` names the run to others. Leftovers of earlier runs are cleaned up first; ``tell`` gets messages about it.
 
     Raises:
         PreflightError: the folder cannot be made, another run is under way on this host, or leftovers resist.

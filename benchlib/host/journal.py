@@ -5,8 +5,8 @@ One file per run, one JSON object per line, appended and on disk before the chan
     {"id": "5a3f…", "change": {"kind": "written", "path": "/proc/sys/vm/swappiness", …}}
     {"id": "5a3f…", "change": null}
 
-No line is ever changed. A crash may cut off the last line; its change was not made, so the line is ignored. Any other
-line that cannot be read is reported, since it may stand for a change.
+No line is ever changed. A last line that a crash has cut off is ignored: its change was not made. Any other unreadable
+line is reported.
 """
 
 import contextlib
@@ -86,8 +86,7 @@ class Journal:
     def undo(self) -> list[str]:
         """Undo all noted changes, newest first, and strike them off.
 
-        Returns a line for each change that resists and for each unreadable line; empty if all is undone. A change that
-        resists stays noted, for another attempt.
+        Returns a line for each change that resists, which stays noted, and for each unreadable line.
         """
         standing, unreadable = self._read()
         return [*self._undo(standing), *unreadable]

@@ -1,7 +1,7 @@
 """The lock of a host: one study at a time, since two at once would measure each other.
 
-Each user has a lock file (flock(2)) that nobody else can write to. The guardian process inherits the lock, so that it is
-held until the leftovers of a dead study are cleaned up. Runs of other users are found by their guardians.
+Each user has a lock file (flock(2)) of their own. The guardian process inherits the lock, and holds it until a dead study
+is cleaned up. Runs of other users are found by their guardians.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def held_by() -> str | None:
 def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> Iterator[int]:
     """Hold this user's lock; ``what`` names the holder to others. Yield the descriptor, for the guardian to inherit.
 
-    If the holder has died and its guardian cleans up, wait for up to a minute; ``tell`` gets a message.
+    Wait for up to a minute if the holder has died and its guardian cleans up; ``tell`` gets a message.
 
     Raises:
         HostBusyError: another run holds the lock, or is under way for another user.

@@ -1,6 +1,6 @@
 """The sampler of a trial: the host's counters once a second, and the wait events of the load's sessions.
 
-It saves raw readings and derives nothing, so that a corrected derivation (:mod:`benchlib.host.telemetry`) needs no rerun.
+It derives nothing, so that a corrected :mod:`benchlib.host.telemetry` needs no rerun.
 
 Sources: man pages proc_stat(5), proc_meminfo(5); the kernel's documentation, admin-guide/iostats and accounting/psi.
 """
@@ -42,17 +42,15 @@ _DISK = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+")
 class Sampler:
     """A context manager around a load; afterwards ``raw`` has the readings and ``warnings`` what failed, and why.
 
-    - ``servers`` returns the process numbers of the trial's postmasters, none if they run elsewhere; ``poolers`` are those of poolers.
-    - ``devices`` are the block devices of data and WAL.
-    - ``waits`` opens a function that is called ``waits_hz`` times a second, such as
-      :func:`benchlib.server.statistics.waits`; both may raise a :class:`ServerError`.
-    - ``files`` does the same for the kernel files of the server's host
-      (:func:`benchlib.server.statistics.kernel_files`); all its disks are read.
+    - ``servers`` returns the process numbers of local postmasters, ``poolers`` are those of poolers.
+    - ``waits`` opens a function that samples sessions (:func:`benchlib.server.statistics.waits`).
+    - ``files`` opens one that reads the kernel files of the server's host, with all its disks
+      (:func:`benchlib.server.statistics.kernel_files`). Both may raise a :class:`ServerError`.
 
-    ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of :func:`host_counters`, and the
-    samples of ``waits``, null if it could not be opened. The first and the last reading also have ``server_ticks`` and
-    ``pooler_ticks`` of :func:`server_ticks`. ``at_s`` is seconds since ``started``. ``of_target`` is present if the
-    readings are of the server's host; their network counter is still this host's.
+    ``raw`` holds JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of :func:`host_counters`, and the
+    samples of ``waits``, null if it could not be opened. The first and last reading have the ``server_ticks`` and
+    ``pooler_ticks`` of :func:`server_ticks`. ``at_s`` counts from ``started``. With ``of_target`` the readings are of the
+    server's host, except ``network_bytes``.
     """
 
     servers: Callable[[], Sequence[int]]
@@ -179,8 +177,7 @@ def network_bytes() -> int | None:
 def server_ticks(pids: Sequence[int]) -> dict[str, int]:
     """Return the CPU ticks of servers and all their processes since start, by the postmaster's number as text.
 
-    A missing server is left out. Ended processes count: the kernel adds the time of an ended child to its parent's
-    total when the parent waits for it, as a postmaster does for each backend.
+    A missing server is left out. Ended backends count: the kernel adds their time to the postmaster's total.
     """
     ticks = {}
     for pid in pids:

@@ -1,7 +1,7 @@
 """The only module that runs processes: to their end, or started and left running.
 
-Root runs everything that touches a server as an unprivileged user, because PostgreSQL refuses root. Other users run it
-themselves. The environment is clean: the caller's ``PG*`` variables would change the measured server.
+Root runs servers as an unprivileged user, because PostgreSQL refuses root. The environment is clean: the caller's ``PG*``
+variables would change the measured server.
 """
 
 import contextlib
@@ -92,11 +92,10 @@ def which(name: str) -> Path | None:
 def server_user() -> str | None:
     """Return the user that runs servers: None for this user, or as root an unprivileged user's name.
 
-    ``BENCHLIB_USER`` if set, otherwise ``postgres``, otherwise ``nobody``. The last only if no other process runs as
-    nobody, since it could do all that the servers can.
+    ``BENCHLIB_USER`` if set, otherwise ``postgres``, otherwise ``nobody``, unless other processes run as nobody.
 
     Raises:
-        PreflightError: the configured user does not exist or is root, or other processes run as nobody.
+        PreflightError: there is no such user, or it is root.
 
     """
     if os.geteuid() != 0:
@@ -159,10 +158,9 @@ class Shell:
         timeout_s: float = math.inf,
         watch: Callable[[], None] | None = None,
     ) -> Completed:
-        """Run a process to its end. Its output is returned as text, or written to the given files unchanged.
+        """Run a process to its end; its output is returned as text, or written to the given files unchanged.
 
-        ``watch`` is called a few times a second and must not block. Any exception, such as Ctrl-C, a time limit or one
-        from ``watch``, stops the process first.
+        ``watch`` is called a few times a second and must not block. Any exception, also one of ``watch``, stops the process.
 
         Raises:
             TrialError: it could not be started, ran longer than ``timeout_s``, or was stopped (SIGSTOP) and not continued.
@@ -205,8 +203,8 @@ class Shell:
     def start(self, argv: Sequence[str | Path], *, log: Path, groups: Sequence[Path] = ()) -> Process:
         """Start a process and leave it running; its output is appended to ``log``.
 
-        It enters the control groups ``groups`` (their folders) before it becomes the program. If a group refuses it, or
-        the program is missing, the process ends and its output states why.
+        It enters the control groups ``groups`` (their folders) before it becomes the program, or ends with the reason in
+        its log.
 
         Raises:
             TrialError: it could not be started.
@@ -254,8 +252,6 @@ class Shell:
 
     def make_directory(self, path: Path) -> Path:
         """Make a private folder (0700) of this shell's user, if it is missing; return it.
-
-        This process makes it in a trusted folder; in a folder of the shell's user, that user makes it.
 
         Raises:
             TrialError: it cannot be made.

@@ -1,11 +1,11 @@
 """Clean up after a run: stop its processes, undo its changes to the host, remove its folder.
 
-The order matters: mounts that processes use cannot be unmounted, and files on a mount must not be removed with the
-folder. If something resists, the folder stays complete, with the journal, for another attempt.
+In this order: a mount in use cannot be unmounted, and must not be removed with the folder. If something resists, the
+folder stays complete, with the journal, for another attempt.
 
-A PostgreSQL server killed with -9 leaves shared memory, which its next start would remove. These servers have no next
-start. So their own program runs the same check here that it runs at each start (``postgres --check``, before version 15
-``--boot -x0``). It leaves memory in use alone. Source: ``src/backend/port/sysv_shmem.c`` (``PGSharedMemoryCreate``).
+A PostgreSQL server killed with -9 leaves shared memory, which only its next start would remove. So its program runs the
+check of each start here (``postgres --check``, before version 15 ``--boot -x0``), which spares memory in use.
+Source: ``src/backend/port/sysv_shmem.c`` (``PGSharedMemoryCreate``).
 """
 
 import contextlib
@@ -48,9 +48,9 @@ class Swept:
 
 
 def sweep(folder: Path) -> Swept:
-    """Clean up after a run, as far as the host permits; may be repeated.
+    """Clean up after a run; may be repeated.
 
-    Takes a fraction of a second, 3 s more if a server ignores its signal, and 2 s more for each change that resists.
+    A server that ignores its signal costs 3 s, each change that resists 2 s.
 
     Raises:
         PreflightError: the folder or its journal is not this user's; nothing was done.
@@ -82,10 +82,7 @@ def sweep(folder: Path) -> Swept:
 
 
 def processes_of(*folders: Path) -> list[psutil.Process]:
-    """Return every process of this user that names one of the folders in its command line or works in it, except guardians.
-
-    For root, these are the processes of all users.
-    """
+    """Return the processes that name a folder in their command line or work in it, of this user (for root, of all users)."""
     names = tuple(map(str, folders))
 
     def belongs(process: psutil.Process) -> bool:
@@ -102,8 +99,8 @@ def processes_of(*folders: Path) -> list[psutil.Process]:
 def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
     """Stop a run's processes.
 
-    Servers get the signal for an immediate shutdown first: then they end their own processes and remove their shared
-    memory. All others, and those that remain, are killed.
+    Servers get the signal for an immediate shutdown first, so that they remove their shared memory. All that remain are
+    killed.
     """
     met: set[psutil.Process] = set()
     for order, limit_s in ((signal.SIGQUIT, _GENTLE_S), (signal.SIGKILL, _PATIENCE_S)):

@@ -1,6 +1,6 @@
 """Figures of the host, its devices and the server's sessions in a trial, from the sampler's raw readings.
 
-A rate is the difference of two readings by time. It is null, never 0, where a counter is missing, was reset or has wrapped.
+A rate is null, never 0, where a counter is missing, was reset or has wrapped.
 
 Sources: devices as iostat of sysstat 12 (man page iostat(1), functions ``write_plain_ext_stat`` and
 ``compute_ext_disk_stats``); CPU shares as vmstat; the kernel's documentation, accounting/psi.
@@ -41,10 +41,10 @@ _COUNTERS = ("at_s", *_CPU, "context_switches", "io_stalled_us", "network_bytes"
 def telemetry(raw: Raw) -> pd.DataFrame:
     """Return a row per interval of a trial, which ended ``at_s`` seconds after the sampler's start.
 
-    - :data:`HOST`: shares of all CPUs in percent (user with nice, system with interrupts), the share of time in which
-      some task waited for I/O (``pressure_*``), network traffic, and more.
-    - :data:`DEVICE`: all devices together, with iostat's definitions: reads, writes and flushes (``r_``, ``w_``, ``f_``)
-      per second, traffic, mean duration (null without requests), mean queue length.
+    - :data:`HOST`: shares of all CPUs (user with nice, system with interrupts), and the share of time in which a task
+      waited for I/O (``pressure_*``), in percent.
+    - :data:`DEVICE`: all devices together, as iostat: reads, writes and flushes (``r_``, ``w_``, ``f_``), mean duration
+      (null without requests), mean queue length.
     """
     return pd.DataFrame(_figures(_readings(raw)))
 
@@ -81,8 +81,7 @@ def thinned(raw: Raw) -> Raw:
 def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
     """Return the cost of a transaction, from at least two readings: CPU time of the servers, context switches, traffic, flushes.
 
-    Context switches are the whole host's, traffic and flushes those of all devices together. All are null if the
-    sampling ended before the load.
+    Context switches are the whole host's. All are null if the sampling ended before the load.
     """
     first, last = raw["readings"][0], raw["readings"][-1]
     rises = _rises((first, last))
