@@ -82,7 +82,7 @@ def virtual() -> bool | None:
 
 def file_system(path: Path) -> dict[str, str]:
     """Return type and mount options of the file system of a path; empty if unknown."""
-    mount = _mount_of(path)
+    mount = mount_of(path)
     if not mount:
         return {}
     known = [option for option in mount.opts.split(",") if option.partition("=")[0] in _OPTIONS.split()]
@@ -152,7 +152,7 @@ def block_devices(path: Path) -> list[str]:
     """
     with os_errors_as(PreflightError, f"cannot look into {path}"):
         link = _device_link(path.stat().st_dev)
-    if not link.exists() and (mount := _mount_of(path)):
+    if not link.exists() and (mount := mount_of(path)):
         # btrfs and others have device numbers without hardware: the mount names the source
         with contextlib.suppress(OSError):
             source = Path(mount.device).stat()
@@ -223,7 +223,7 @@ def _device_folder(name: str) -> Path:
     return folder.resolve()
 
 
-def _mount_of(path: Path) -> Any:
+def mount_of(path: Path) -> Any:
     """Return the mount of a path (psutil's ``mountpoint, device, fstype, opts``); None if unknown."""
     real = path.resolve()
     above = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
