@@ -1,8 +1,7 @@
-"""Everything that can go wrong, drawn as a tree by cause.
+"""All errors, as a tree by cause.
 
-``exit_code`` is what the command line answers with: 1 when a run failed, 2 when
-what was asked for is wrong. Every message is one line that says what happened and
-what to do about it.
+``exit_code`` is the exit status of the command line: 1 if a run failed, 2 if the input is wrong. Every message is one
+line that says what happened and what to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,23 +17,23 @@ class BenchlibError(Exception):
 
 
 class InputError(BenchlibError):
-    """What was asked for is wrong: a parameter, a level, a file, a frame."""
+    """An input is wrong: a parameter, a level, a file, a frame."""
 
     exit_code = 2
 
 
 class NothingToShowError(InputError):
-    """A study has nothing of what a section shows; the message stands in its place, in the notebook alone."""
+    """A study lacks the data of a section; the notebook shows the message instead."""
 
 
 class ParseError(InputError):
-    """A text that cannot be trusted; the message names the line that was wanted."""
+    """A text that cannot be trusted; the message names the missing line."""
 
 
 class PreflightError(InputError):
-    """The study cannot run here: said before anything has been started.
+    """The study cannot run here; nothing has been started.
 
-    ``grants`` are the SQL statements that would let it, each behind the server and database to paste it into.
+    ``grants`` are the SQL statements that would permit it, each with the server and database to run it in.
     """
 
     def __init__(self, reason: str, grants: Iterable[tuple[str, str]] = ()) -> None:
@@ -42,27 +41,27 @@ class PreflightError(InputError):
         self.reason, self.grants = reason, sorted(dict.fromkeys(grants), key=itemgetter(0))
 
     def __str__(self) -> str:
-        pasted = (
+        scripts = (
             f"as a superuser of {where}: {'; '.join(statement for _, statement in statements)};"
             for where, statements in groupby(self.grants, itemgetter(0))
         )
-        return "; ".join((self.reason, *pasted))
+        return "; ".join((self.reason, *scripts))
 
 
 class HostBusyError(PreflightError):
-    """Another run is under way on this host: what is asked for is right, but later."""
+    """Another run is under way on this host: try again later."""
 
 
 class TrialError(BenchlibError):
-    """One trial failed; it is kept with this error and the study goes on."""
+    """A trial failed; it is saved with this error, and the study goes on."""
 
 
 class SettingError(TrialError):
-    """A server setting did not take, so the trial would have measured another level."""
+    """A server setting did not take effect, so the trial would have measured another level."""
 
 
 class ServerError(TrialError):
-    """A PostgreSQL server did not start, went away or refused an order."""
+    """A PostgreSQL server did not start, ended, or refused a statement."""
 
 
 class LoadError(TrialError):
@@ -70,24 +69,24 @@ class LoadError(TrialError):
 
 
 class InvariantError(TrialError):
-    """The database does not hold what the load tool says that it wrote."""
+    """The database does not contain the rows that the load tool reported as written."""
 
 
 class InstallError(BenchlibError):
-    """Another PostgreSQL could not be fetched; nothing of it is left."""
+    """A PostgreSQL could not be fetched; nothing of it is left."""
 
 
 class StudyError(BenchlibError):
-    """The study as a whole cannot go on; the trials already kept are safe."""
+    """The study cannot go on; the saved trials are safe."""
 
 
-class Interrupted(StudyError):  # noqa: N818 - a word for a request, not a fault
-    """The run was asked to stop; what had been measured is kept."""
+class Interrupted(StudyError):  # noqa: N818 - a request, not a fault
+    """The run was interrupted; the completed trials are saved."""
 
 
 @contextmanager
 def os_errors_as(error: type[BenchlibError], message: str) -> Iterator[None]:
-    """Turn what the operating system refuses meanwhile into an error that says what failed, and behind it why."""
+    """Turn an OSError into ``error`` with the message and the operating system's reason."""
     try:
         yield
     except OSError as reason:

@@ -1,9 +1,9 @@
 """Changes to the host that a run makes outside its own folder, and how each is undone.
 
-Each is noted in the run's :mod:`benchlib.host.journal` before it is made; a crash may come between
-the note and the change. No note, however it came about, can have us touch anything else: what is written is one of
-the kernel's files that we set, a device that is capped for all is a loop device, what is removed, unmounted or detached
-has or lies below a name of ours (:data:`OURS`, or a run's), and belongs to us.
+Each is noted in the run's :mod:`benchlib.host.journal` before it is made. A forged note gives no access to anything else:
+
+- Only kernel files that levers set are written. A cap for all processes must be one of a loop device.
+- Only paths of a run, or with the prefix :data:`OURS`, in trusted folders, are removed, unmounted or detached.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from benchlib.host.journal import Change
 from benchlib.host.shell import Shell, admit_servers, ticks
 
 OURS = "benchlib-"
-"""How the name of every folder and control group begins that we make outside our own folders."""
+"""The prefix of the name of every folder and control group that is made outside a run's folder."""
 
 _PATIENCE_S = 2.0
 
@@ -33,8 +33,8 @@ GROUPS = "sys/fs/cgroup"
 _CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
 
-def _among(pattern: str, rule: str) -> Callable[[Path], Path]:
-    """A check that a path, without :data:`benchlib.host.facts.ROOT`, is one of a pattern; its ``rule`` in words."""
+def _matching(pattern: str, rule: str) -> Callable[[Path], Path]:
+    """Return a check that a path below :data:`benchlib.host.facts.ROOT` matches; ``rule`` is its error."""
 
     def check(path: Path) -> Path:
         below = str(path.relative_to(facts.ROOT)) if path.is_relative_to(facts.ROOT) else ""
@@ -45,24 +45,22 @@ def _among(pattern: str, rule: str) -> Callable[[Path], Path]:
     return check
 
 
-_kernel_file = _among(
+_kernel_file = _matching(
     r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
     rf"|sys/kernel/debug/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device",
-    "not one of the kernel's files that we set",
+    "not one of the kernel's files that levers set",
 )
-_our_folder = _among(rf"(.+/)?{OURS}[^/]*", f"a folder of ours is absolute and its name begins with '{OURS}'")
-_our_group = _among(
-    rf"{GROUPS}/(.+/)?{OURS}[^/]*",
-    f"a control group of ours is below /{GROUPS} and its name begins with '{OURS}'",
+_our_folder = _matching(rf"(.+/)?{OURS}[^/]*", f"want an absolute path whose name begins with '{OURS}'")
+_our_group = _matching(
+    rf"{GROUPS}/(.+/)?{OURS}[^/]*", f"want a group below /{GROUPS} whose name begins with '{OURS}'"
 )
-_below_ours = _among(
-    rf"(.+/)?({OURS}|run-)[^/]*/.+",
-    f"what we undo lies in a folder whose name begins with '{OURS}' or 'run-'",
+_below_ours = _matching(
+    rf"(.+/)?({OURS}|run-)[^/]*/.+", f"want a path below a folder whose name begins with '{OURS}' or 'run-'"
 )
 
 
 def write_kernel_file(path: Path, value: str) -> None:
-    """Write a file of ``/proc`` or ``/sys``: whole, in one call, and never making a new one.
+    """Write an existing file of ``/proc`` or ``/sys`` in one call.
 
     Raises:
         OSError: the kernel refuses; ``FileNotFoundError`` if it has no such file.
@@ -73,15 +71,14 @@ def write_kernel_file(path: Path, value: str) -> None:
 
 
 def uncapped(line: str) -> str:
-    """What takes the caps away that a line sets: of version 2 (``7:0 riops=max wiops=50``), or of 1 (``7:0 50``)."""
+    """Return the line that removes the caps of another: version 2 (``7:0 riops=max wiops=50``) or 1 (``7:0 50``)."""
     return re.sub(r"=\w+", "=max", re.sub(r" \d+$", " 0", line))
 
 
 class Written(Change):
-    """A file of the kernel with another value. ``former`` is what to write to have it as it was.
+    """A kernel file with another value. Writing ``former`` restores it.
 
-    For a selector such as ``none [mq-deadline]`` that is the chosen one alone, for a device's cap its line; without a
-    cap, one of 0.
+    For a selector such as ``none [mq-deadline]`` it is the chosen word, for a device without a cap a line with 0.
     """
 
     path: Annotated[Path, AfterValidator(_kernel_file)]
@@ -91,7 +88,7 @@ class Written(Change):
     @model_validator(mode="after")
     def _caps_no_disk(self) -> Self:
         if self._is_cap and not _CAPS_OF_A_LOOP_DEVICE.fullmatch(f"{self.former}\n{self.value}"):
-            raise ValueError("what we cap for all is a loop device")
+            raise ValueError("a cap for all processes is allowed for a loop device only")
         return self
 
     @property
@@ -102,13 +99,13 @@ class Written(Change):
         return f"{self.path} set to {self.value}, before {self.former}"
 
     def lift(self) -> None:
-        """Undo a cap, so that what waits for it can die at once."""
+        """Undo a cap, so that processes that wait for it can die at once."""
         if self._is_cap:
-            with contextlib.suppress(StudyError):  # what cannot be lifted only takes longer
+            with contextlib.suppress(StudyError):  # it only takes longer
                 self.undo()
 
     def undo(self) -> None:
-        """Write the former value. A file that has gone, with its device or module, needs none; nor does another's cap.
+        """Write the former value, unless the file is gone with its device or module, or the cap is another one's.
 
         Raises:
             StudyError: the kernel refuses.
@@ -117,7 +114,7 @@ class Written(Change):
         try:
             if self._is_cap and self.value not in self.path.read_text().splitlines():
                 return
-            # sysfs is full of links, all of them into itself
+            # sysfs is full of links, all of them within it
             write_kernel_file(_kernel_file(self.path.resolve()), self.former)
         except ValueError as reason:
             raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
@@ -137,10 +134,10 @@ class Mounted(Change):
         return f"file system mounted on {self.target}"
 
     def undo(self) -> None:
-        """Unmount it; if somebody still uses it after a while, lazily, so that it goes with its last user.
+        """Unmount it; lazily if it is still in use after a while, so that it goes with its last user.
 
         Raises:
-            StudyError: it cannot be unmounted; the message says why.
+            StudyError: it cannot be unmounted; the message has the reason.
 
         """
         for _ in ticks(_PATIENCE_S, 0.2):
@@ -165,7 +162,7 @@ class Attached(Change):
         """Detach every loop device over the file.
 
         Raises:
-            StudyError: one is still in use, or may not be detached by us.
+            StudyError: a device is still in use, or this user may not detach it.
 
         """
         complaint = ""
@@ -189,10 +186,10 @@ class Grouped(Change):
         return f"control group {self.folder}"
 
     def undo(self) -> None:
-        """Kill what runs inside, and remove the groups, the innermost first.
+        """Kill the processes in it, and remove the groups, the innermost first.
 
         Raises:
-            StudyError: a process in it does not die, or we may not remove it.
+            StudyError: a process does not die, or this user may not remove the group.
 
         """
         complaint = ""
@@ -202,7 +199,12 @@ class Grouped(Change):
             check_folder(self.folder)
             self.lift()
             for group in self._groups():
-                _kill_members(group)
+                with contextlib.suppress(FileNotFoundError):
+                    for pid in map(int, (group / "cgroup.procs").read_text().split()):
+                        # 0 is a process outside this PID namespace; kill(2) would take it for its own group
+                        if pid not in (0, os.getpid()):
+                            with contextlib.suppress(ProcessLookupError):
+                                os.kill(pid, signal.SIGKILL)
                 try:
                     group.rmdir()
                 except FileNotFoundError:
@@ -212,10 +214,10 @@ class Grouped(Change):
         raise StudyError(f"the control group {self.folder} cannot be removed: {complaint}")
 
     def lift(self) -> None:
-        """Take the block-I/O caps off, so that what waits for them can die at once."""
+        """Remove the block-I/O caps, so that processes that wait for them can die at once."""
         for group in self._groups():
             for path in (*group.glob("blkio.throttle.*_device"), *group.glob("io.max")):
-                with contextlib.suppress(OSError):  # what cannot be lifted only takes longer
+                with contextlib.suppress(OSError):  # it only takes longer
                     for line in path.read_text().splitlines():
                         write_kernel_file(path, uncapped(line))
 
@@ -224,7 +226,7 @@ class Grouped(Change):
 
 
 class Made(Change):
-    """A folder of ours outside our own folders, made with :meth:`make`."""
+    """A folder outside a run's folder, made with :meth:`make`."""
 
     folder: Annotated[Path, AfterValidator(_our_folder)]
 
@@ -235,7 +237,7 @@ class Made(Change):
         """Make the folder, which the servers' user can pass through.
 
         Raises:
-            StudyError: it cannot be made; one that is there already is never taken over.
+            StudyError: it cannot be made, or exists already.
 
         """
         with os_errors_as(StudyError, f"cannot make the folder {self.folder}"):
@@ -243,10 +245,10 @@ class Made(Change):
             admit_servers(self.folder)
 
     def undo(self) -> None:
-        """Remove the folder with all in it.
+        """Remove the folder with its content.
 
         Raises:
-            PreflightError: it is somebody else's.
+            PreflightError: it belongs to another user.
             StudyError: a file system is mounted in it, or it cannot be removed.
 
         """
@@ -254,7 +256,7 @@ class Made(Change):
             return
         if mounts := mounts_below(self.folder):
             raise StudyError(f"{self.folder} is not removed: a file system is mounted on {mounts[0]}")
-        check_folder(self.folder)  # so nobody else can put another in its place meanwhile
+        check_folder(self.folder)  # so nobody else can replace it meanwhile
         with os_errors_as(StudyError, f"the folder {self.folder} cannot be removed"):
             files.remove(self.folder)
 
@@ -265,33 +267,23 @@ def is_mounted(folder: Path) -> bool:
 
 
 def mounts_below(folder: Path) -> list[Path]:
-    """The mount points at or below a folder."""
+    """Return the mount points at or below a folder."""
     real = folder.resolve()
     points = [Path(mount.mountpoint) for mount in psutil.disk_partitions(all=True)]
     return [point for point in points if point.is_relative_to(real)]
 
 
 def loop_devices(file: Path) -> list[Path]:
-    """The loop devices over a file, also if it has been deleted."""
+    """Return the loop devices over a file, even a deleted one."""
     names = {str(file), str(file.resolve())}
     devices = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):  # detached between the two looks
+        with contextlib.suppress(OSError):  # detached meanwhile
             if backing.read_text().removesuffix("\n").removesuffix(" (deleted)") in names:
                 devices.append(Path("/dev") / backing.parts[-3])
     return devices
 
 
-def _kill_members(group: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        for pid in map(int, (group / "cgroup.procs").read_text().split()):
-            # 0 stands for a process outside our PID namespace, and to kill(2) for our own process group
-            if pid not in (0, os.getpid()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-
 def _command(*argv: str | Path) -> str:
-    """Run a command of the system; its complaint, empty if it has none."""
-    # before a file system is unmounted, what is not yet on its disk is written
+    """Run a system command, which may have to write to a disk first; return its error output."""
     return " ".join(Shell().run(argv, timeout_s=300).stderr.split())

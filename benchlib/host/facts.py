@@ -1,5 +1,6 @@
-"""What this machine is: facts for provenance, for sizing levels, and for ``benchlib doctor``; and the block devices that
-a folder is on, by the kernel's names for them (``vda``, ``nvme0n1p2``, ``loop0``).
+"""Facts about this machine, for provenance, for sizing levels and for ``benchlib doctor``.
+
+Also the block devices of a folder, by the kernel's names (``vda``, ``nvme0n1p2``, ``loop0``).
 """
 
 import contextlib
@@ -20,14 +21,22 @@ import psutil
 from benchlib.errors import PreflightError, os_errors_as
 
 ROOT = Path("/")
-"""Where the kernel's ``proc`` and ``sys`` are found."""
+"""The root of the kernel's ``proc`` and ``sys``."""
 
 MEBIBYTE = 1 << 20
 _CGROUPS = Path("/sys/fs/cgroup")
 
+_OPTIONS = """
+    rw ro sync async dirsync relatime noatime strictatime nodiratime lazytime discard nodiscard barrier nobarrier data
+    commit stripe delalloc nodelalloc errors journal_checksum inode64 inode32 attr2 logbufs logbsize noquota largeio
+    allocsize compress compress-force ssd ssd_spread nossd space_cache autodefrag datacow nodatacow size mode huge vers
+    proto hard soft rsize wsize timeo retrans dax
+"""
+"""Mount options that a page may show: they change performance, and contain no name, address or path."""
 
-def _limits() -> Iterator[Path]:
-    """The files with the limits on memory of this process's control group and of those above it, of both versions."""
+
+def _memory_limits() -> Iterator[Path]:
+    """Yield the memory limit files of this process's control group and those above it, versions 1 and 2."""
     for line in (read("/proc/self/cgroup") or "").splitlines():
         _, kinds, path = line.split(":", 2)
         if not kinds or "memory" in kinds.split(","):
@@ -37,110 +46,63 @@ def _limits() -> Iterator[Path]:
 
 
 def memory_bytes() -> int:
-    """The memory that this process may use: the machine's, or its control group's limit if that is lower."""
-    total = psutil.virtual_memory().total
-    for path in _limits():
-        text = read(path)
-        if text and text.isdigit():
-            total = min(total, int(text))
-    return total
+    """Return the memory that this process may use: the machine's, or a lower limit of its control groups."""
+    limits = [int(text) for text in map(read, _memory_limits()) if text and text.isdigit()]
+    return min([psutil.virtual_memory().total, *limits])
 
 
 def processors() -> int:
-    """How many processors this process may run on."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def read(path: str | Path) -> str | None:
-    """A small text file of the kernel's, stripped; None if it is not there or not ours to read."""
+    """Return the text of a small kernel file, stripped; None if it is missing or not readable."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return Path(path).read_text().strip()
     return None
 
 
-def processor_name() -> str:
-    """The processor's model as the kernel tells it."""
+def _processor_name() -> str:
     model = re.search(r"^model name\s*: (.*)", read("/proc/cpuinfo") or "", re.MULTILINE)
     return model[1] if model else platform.processor() or platform.machine()
 
 
-def operating_system() -> str:
-    """The distribution or system with its version, as people call it."""
+def _operating_system() -> str:
     with contextlib.suppress(OSError):
         return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
     return f"{platform.system()} {platform.mac_ver()[0] or platform.release()}"
 
 
 def virtual() -> bool | None:
-    """Whether this is a virtual machine; None where the kernel does not say."""
+    """Whether this is a virtual machine; None if the kernel does not report it."""
     flags = read("/proc/cpuinfo")
     return "hypervisor" in flags if flags and "flags" in flags else None
 
 
-_OPTIONS = {
-    *("rw", "ro", "sync", "async", "dirsync", "relatime", "noatime", "strictatime", "nodiratime", "lazytime"),
-    *(
-        "discard",
-        "nodiscard",
-        "barrier",
-        "nobarrier",
-        "data",
-        "commit",
-        "stripe",
-        "delalloc",
-        "nodelalloc",
-        "errors",
-    ),
-    *(
-        "journal_checksum",
-        "inode64",
-        "inode32",
-        "attr2",
-        "logbufs",
-        "logbsize",
-        "noquota",
-        "largeio",
-        "allocsize",
-    ),
-    *(
-        "compress",
-        "compress-force",
-        "ssd",
-        "ssd_spread",
-        "nossd",
-        "space_cache",
-        "autodefrag",
-        "datacow",
-        "nodatacow",
-    ),
-    *("size", "mode", "huge", "vers", "proto", "hard", "soft", "rsize", "wsize", "timeo", "retrans", "dax"),
-}
-"""Mount options that a page may show: they change how a file system performs, and name nobody and no place."""
-
-
 def file_system(path: Path) -> dict[str, str]:
-    """Type and mount options of the file system that a path is on."""
+    """Return type and mount options of the file system of a path; empty if unknown."""
     mount = mount_of(path)
     if not mount:
         return {}
-    known = [option for option in mount.opts.split(",") if option.partition("=")[0] in _OPTIONS]
+    known = [option for option in mount.opts.split(",") if option.partition("=")[0] in _OPTIONS.split()]
     return {"type": mount.fstype, "options": ",".join(known)}
 
 
 def identity() -> str:
-    """A short name that tells this machine from another without saying which it is."""
+    """Return a short hash that identifies this machine without naming it."""
     seed = read("/etc/machine-id") or platform.node()
-    return hashlib.sha256(f"benchlib {seed} {processor_name()}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"benchlib {seed} {_processor_name()}".encode()).hexdigest()[:12]
 
 
 def facts(scratch: Path) -> dict[str, Any]:
-    """The machine as a study records it. Sizes in MiB."""
+    """Return the facts that a study records. Sizes in MiB; None for unknown."""
     return {
         "identity": identity(),
-        "processor": processor_name(),
+        "processor": _processor_name(),
         "processors": processors(),
         "memory_mib": memory_bytes() // MEBIBYTE,
-        "operating_system": operating_system(),
+        "operating_system": _operating_system(),
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "virtual": virtual(),
@@ -152,81 +114,85 @@ def facts(scratch: Path) -> dict[str, Any]:
 
 
 def free_mib(path: Path) -> int:
-    """Free space in MiB where a path is, or where it would be; of a closed folder, where that is."""
+    """Return the free space in MiB at a path, or at the nearest accessible folder above it."""
     return shutil.disk_usage(existing(path)).free // MEBIBYTE
 
 
 def existing(path: Path) -> Path:
-    """A path, or the nearest folder above it that is there and not closed to us."""
+    """Return the path, or the nearest folder above it that exists and is accessible."""
     while not os.access(path, os.F_OK):
         path = path.parent
     return path
 
 
 def available_memory_mib() -> int:
-    """Memory in MiB that new processes can have without swapping."""
+    """Return the memory in MiB that new processes can use without swapping."""
     return min(psutil.virtual_memory().available, memory_bytes()) // MEBIBYTE
 
 
 def load_average() -> float:
-    """Processes that want a processor, averaged over the last minute."""
+    """Return the mean number of runnable processes over the last minute."""
     return psutil.getloadavg()[0]
 
 
 def timer_resolution_ns() -> int | None:
-    """The smallest step of the clock as seen from here, in nanoseconds; None where it never moved."""
+    """Return the smallest observed step of the clock in nanoseconds; None if it never moved."""
     times = [time.perf_counter_ns() for _ in range(400)]
     return min((later - earlier for earlier, later in pairwise(times) if later > earlier), default=None)
 
 
 def block_devices(path: Path) -> list[str]:
-    """The devices that hold a folder: none for memory, a network or an overlay, several for btrfs.
+    """Return the devices of a folder: none for memory, network or overlay, several for btrfs.
 
-    A partition is named itself; :func:`queue_of` gives its disk.
+    A partition is returned itself; :func:`queue_of` returns its disk.
 
     Raises:
-        PreflightError: the folder is not there, or not ours to look into.
+        PreflightError: the folder is missing or not accessible.
 
     """
     with os_errors_as(PreflightError, f"cannot look into {path}"):
-        link = _link(path.stat().st_dev)
+        link = _device_link(path.stat().st_dev)
     if not link.exists() and (mount := mount_of(path)):
-        # btrfs and others number their files by a device of no hardware: the mount tells the source
+        # btrfs and others have device numbers without hardware: the mount names the source
         with contextlib.suppress(OSError):
             source = Path(mount.device).stat()
             if stat.S_ISBLK(source.st_mode):
-                link = _link(source.st_rdev)
-    return _companions(link.resolve().name) if link.exists() else []
+                link = _device_link(source.st_rdev)
+    if not link.exists():
+        return []
+    name = link.resolve().name
+    for member in (ROOT / "sys/fs/btrfs").glob(f"*/devices/{name}"):
+        return sorted(path.name for path in member.parent.iterdir())
+    return [name]
 
 
 def queue_of(name: str) -> str:
-    """The device whose queue serves this one: a partition's disk, anything else itself.
+    """Return the device that has the request queue: a partition's disk, otherwise the device itself.
 
     Raises:
         PreflightError: there is no such device.
 
     """
-    folder = _folder(name)
+    folder = _device_folder(name)
     return folder.parent.name if (folder / "partition").exists() else name
 
 
 def disks_below(name: str) -> list[str]:
-    """The disks that a mapped, RAID or loop device lies on, whose queues are not its own; none of a disk.
+    """Return the disks below a mapped, RAID or loop device; empty for a disk.
 
     Raises:
         PreflightError: there is no such device.
 
     """
-    folder = _folder(queue_of(name))
+    folder = _device_folder(queue_of(name))
     lower = [link.name for link in (folder / "slaves").glob("*")]
-    with contextlib.suppress(OSError, PreflightError):  # no loop device, or its file is gone
+    with contextlib.suppress(OSError, PreflightError):  # not a loop device, or its file is gone
         lower += block_devices(Path((folder / "loop/backing_file").read_text().removesuffix("\n")))
-    below = [disk for one in lower for disk in disks_below(one) or [queue_of(one)]]
-    return sorted(set(below))
+    return sorted({disk for one in lower for disk in disks_below(one) or [queue_of(one)]})
 
 
 def counted_once(names: Sequence[str]) -> tuple[str, ...]:
-    """The devices without those that lie on others of them, which count what these move.
+    """Return the devices without those that lie on other ones, whose traffic would count twice.
 
     Raises:
         PreflightError: there is no such device.
@@ -237,20 +203,20 @@ def counted_once(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def number(name: str) -> str:
-    """The device's number as control groups want it: ``MAJOR:MINOR``.
+    """Return the device's number as control groups expect it: ``MAJOR:MINOR``.
 
     Raises:
         PreflightError: there is no such device.
 
     """
-    return (_folder(name) / "dev").read_text().strip()
+    return (_device_folder(name) / "dev").read_text().strip()
 
 
-def _link(device: int) -> Path:
+def _device_link(device: int) -> Path:
     return ROOT / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}"
 
 
-def _folder(name: str) -> Path:
+def _device_folder(name: str) -> Path:
     folder = ROOT / "sys/class/block" / name
     if not folder.exists():
         raise PreflightError(f"there is no block device '{name}' here")
@@ -258,15 +224,8 @@ def _folder(name: str) -> Path:
 
 
 def mount_of(path: Path) -> Any:
-    """The mounted file system that a path is on, as psutil tells it (``mountpoint, device, fstype, opts``); None if unknown."""
+    """Return the mount of a path (psutil's ``mountpoint, device, fstype, opts``); None if unknown."""
     real = path.resolve()
     above = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
     # of two mounts on one folder, the later hides the earlier
     return max(reversed(above), key=lambda mount: len(mount.mountpoint), default=None)
-
-
-def _companions(name: str) -> list[str]:
-    """All devices of the btrfs file system that a device belongs to; otherwise the device alone."""
-    for mine in (ROOT / "sys/fs/btrfs").glob(f"*/devices/{name}"):
-        return sorted(path.name for path in mine.parent.iterdir())
-    return [name]

@@ -1,198 +1,141 @@
-"""One study at a time on a host: two at once would measure each other.
+"""The lock of a host: one study at a time, since two at once would measure each other.
 
-The lock is an advisory one (flock(2)) on a file that all users of the host share, and its
-content says who holds it. The guardian process inherits it, so that it is held until what a
-dead study left has been cleaned up, and it goes with its last holder, however that ends.
-
-Every user can hold it and write what they like to it. So who holds it is the kernel's to say; and what another user
-holds counts as a run only where a guardian of theirs lives, as every run has one.
+Each user has a lock file (flock(2)) of their own. The guardian process inherits the lock, and holds it until a dead study
+is cleaned up. Runs of other users are found by their guardians.
 """
 
 import contextlib
 import fcntl
 import os
-import stat
-import tempfile
+import pwd
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import psutil
 
 from benchlib.errors import HostBusyError, PreflightError
-from benchlib.host.files import one_line, open_plain
+from benchlib.host import files
 from benchlib.host.shell import known, ticks
 
 LOCK_VARIABLE = "BENCHLIB_LOCK"
-UNNAMED = "a run that does not say its name"
+UNNAMED = "a run of another user"
+GUARDIAN = "benchlib.host.guardian"
 _CLEANING_LIMIT_S = 60.0
-_OF_ROOT = Path("/var/run/benchlib.lock")
-"""What root's runs lock besides, in a folder of root's: the owner of a shared file can exchange it."""
+_ENDING_LIMIT_S = 2.0
+_BUSY = "two at once would measure each other; wait for it"
 
 
 def lock_path() -> Path:
-    """The lock's file: ``/var/tmp/benchlib.lock`` unless ``BENCHLIB_LOCK`` names another one."""
-    return Path(os.environ.get(LOCK_VARIABLE) or "/var/tmp/benchlib.lock").absolute()
+    """Return this user's lock file: ``BENCHLIB_LOCK``, by default ``/var/tmp/benchlib.lock``, with the user's number.
+
+    Root's default lies in ``/var/run``, where no other user can make a file.
+    """
+    default = f"/var/{'tmp' if os.geteuid() else 'run'}/benchlib.lock"
+    return Path(f"{os.environ.get(LOCK_VARIABLE) or default}-{os.geteuid()}").absolute()
+
+
+def lock_scope() -> str:
+    """Return the word by which guardians find each other: runs with another ``BENCHLIB_LOCK`` do not count."""
+    return os.environ.get(LOCK_VARIABLE) or "-"
+
+
+def guardians() -> Iterator[tuple[int, int, list[str]]]:
+    """Yield each living guardian on this host: process number, user, and arguments (folder, scope)."""
+    for process in psutil.process_iter():
+        argv, uids = known(process.cmdline) or [], known(process.uids)
+        if uids and GUARDIAN in argv:
+            yield process.pid, uids.real, argv[argv.index(GUARDIAN) + 1 :]
 
 
 def held_by() -> str | None:
-    """Return who holds the lock by its content, or :data:`UNNAMED`, if that is a run; nothing is locked to find out."""
-    # no such file, or none that a run could hold
-    with contextlib.suppress(OSError), open(lock_path(), opener=open_plain) as file:
-        if _is_held_by_run(file.fileno()):
-            return _content(file.fileno()) or UNNAMED
-    return None
+    """Return the name of the run on this host, or :data:`UNNAMED`; None without a run. Nothing is locked."""
+    with contextlib.suppress(OSError, PreflightError), os.fdopen(files.opened(lock_path())) as file:
+        if (holder := _content(file.fileno())) and _is_alive(holder, os.fstat(file.fileno()).st_mtime):
+            return holder
+    return UNNAMED if _other_users() else None
 
 
 @contextlib.contextmanager
 def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> Iterator[int]:
-    """Hold the lock; ``what`` names the holder to others. The descriptor, for the guardian to inherit.
+    """Hold this user's lock; ``what`` names the holder to others. Yield the descriptor, for the guardian to inherit.
 
-    Where the holder has died and its guardian still cleans up, that is waited for, up to a minute;
-    ``tell`` gets a message that says so. What is no run and holds the lock, or has made a file that is none, keeps
-    nobody from running: then it is gone without, and ``tell`` gets a message too.
+    Wait for up to a minute if the holder has died and its guardian cleans up; ``tell`` gets a message.
 
     Raises:
-        HostBusyError: another run holds the lock; one line with the remedy.
-        PreflightError: its file cannot be used.
+        HostBusyError: another run holds the lock, or is under way for another user.
+        PreflightError: the file cannot be used.
 
     """
     path, content = lock_path(), f"{what} (process {os.getpid()}, since {time.strftime('%F %R')})"
-    with contextlib.ExitStack() as files:
-        if os.geteuid() == 0 and LOCK_VARIABLE not in os.environ:
-            files.enter_context(_held_by_root(content))
-        lock = files.enter_context(_locked(path, tell))
+    try:
+        lock = os.fdopen(files.opened(path, os.O_RDWR | os.O_CREAT, private=True), "r+b", 0)
+    except (OSError, PreflightError) as reason:
+        raise PreflightError(
+            f"cannot use the lock {path} ({reason}): remove that file, or name another one in {LOCK_VARIABLE}"
+        ) from reason
+    with lock:
+        _acquire(lock.fileno(), path, tell)
+        check_no_other_user()
         os.ftruncate(lock.fileno(), 0)
         os.pwrite(lock.fileno(), content.encode(), 0)
         try:
             yield lock.fileno()
         finally:
             os.ftruncate(lock.fileno(), 0)
-        # for all who inherited it; after an error, a guardian may have to clean up and keeps it so long
+        # for all that inherited it; after an error the guardian may have to clean up, and keeps it
         fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-@contextlib.contextmanager
-def _held_by_root(content: str) -> Iterator[None]:
-    """Hold the lock of root's runs."""
-    with os.fdopen(open_plain(_OF_ROOT, os.O_RDWR | os.O_CREAT), "r+b", 0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _content(file.fileno()) or UNNAMED
-            raise HostBusyError(
-                f"{holder} is running here: two at once would measure each other; wait for it"
-            ) from None
-        os.ftruncate(file.fileno(), 0)
-        os.pwrite(file.fileno(), content.encode(), 0)
-        yield
+def check_no_other_user() -> None:
+    """Check that no run of another user is under way; one that has just ended may take a moment.
+
+    Raises:
+        HostBusyError: there is one.
+
+    """
+    for _ in ticks(_ENDING_LIMIT_S):
+        if not (others := _other_users()):
+            return
+    raise HostBusyError(f"a run of the user {', '.join(others)} is under way here: {_BUSY}")
 
 
-def _locked(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
-    """Open the file and lock it; one that was exchanged for another meanwhile does not count."""
-    for _ in ticks(_CLEANING_LIMIT_S):
-        with contextlib.ExitStack() as files:
-            if (lock := _open(path)) is None or not _acquire(files.enter_context(lock).fileno(), path, tell):
-                return _own_lock(path, tell)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.fileno()), path.lstat()):
-                    files.pop_all()
-                    return lock
-    raise PreflightError(f"the lock {path} is exchanged again and again: remove that file")
-
-
-def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> bool:
-    """Get the lock; False where what holds it is no run."""
+def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
+    """Get the lock; wait for a dead holder's guardian."""
     waited_for = ""
     for _ in ticks(_CLEANING_LIMIT_S):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return
+        # a run that has ended has removed its name, though its guardian may still hold the lock
         holder = _content(descriptor)
-        # a run that has ended has taken out its name, though its guardian may still hold the lock
-        if holder and _is_held_by_run(descriptor):
-            raise HostBusyError(
-                f"{holder} is running here: two at once would measure each other; wait for it"
-            )
+        if _is_alive(holder, os.fstat(descriptor).st_mtime):
+            raise HostBusyError(f"{holder} is running here: {_BUSY}")
         if holder and holder != waited_for:
-            tell(f"waiting until what {holder} left behind is cleaned up")
+            tell(f"waiting until the leftovers of {holder} are cleaned up")
             waited_for = holder
-    if _no_run_here():
-        return False
     raise HostBusyError(
-        f"{path} is still held for {holder or 'a run'} after {_CLEANING_LIMIT_S:.0f} s: "
-        f"'fuser -v {path}' shows by whom"
+        f"{path} is still held for {waited_for or 'a run'} after {_CLEANING_LIMIT_S:.0f} s: "
+        f"'fuser -v {path}' shows by which process"
     )
 
 
 def _content(descriptor: int) -> str:
-    """Who holds the lock; empty until they have written it. Anybody may have written it."""
-    return one_line(os.pread(descriptor, 300, 0).decode(errors="replace"))
+    return files.one_line(os.pread(descriptor, 300, 0).decode(errors="replace"))
 
 
-def _own_lock(path: Path, tell: Callable[[str], None]) -> IO[bytes]:
-    tell(f"the lock {path} is in the hands of what is no run: it is passed over")
-    return tempfile.TemporaryFile()
-
-
-def _is_held_by_run(descriptor: int) -> bool:
-    """Whether a living process has locked the file, by the kernel's list, that is ours, root's, or of a user with a guardian.
-
-    Where the kernel has no such list (macOS) nobody can say.
-    """
-    status = os.fstat(descriptor)
-    with contextlib.suppress(OSError):
-        # … FLOCK ADVISORY WRITE PID DEVICE:INODE 0 EOF
-        rows = map(str.split, Path("/proc/locks").read_text().splitlines())
-        for pid in [int(row[-4]) for row in rows if row[-3].endswith(f":{status.st_ino}")]:
-            with contextlib.suppress(psutil.Error, ValueError):
-                process = psutil.Process(pid)
-                owner = process.uids().real
-                # or the number has been given to another since the lock was written to
-                lives = (
-                    process.status() != psutil.STATUS_ZOMBIE and process.create_time() < status.st_mtime + 1
-                )
-                if lives and (owner in (0, os.geteuid()) or owner in _guarded_users()):
-                    return True
+def _is_alive(holder: str, written_s: float) -> bool:
+    """Whether the process in a lock's content is alive, and is not a later one with the same number."""
+    if pids := re.findall(r"\(process (\d+), since ", holder):
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(int(pids[-1]))
+            return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < written_s + 1
     return False
 
 
-def _guarded_users() -> set[int]:
-    """The users of whom a guardian lives on this host."""
-    guardians = [p for p in psutil.process_iter() if "benchlib.host.guardian" in (known(p.cmdline) or ())]
-    return {uids.real for guardian in guardians if (uids := known(guardian.uids))}
-
-
-def _no_run_here() -> bool:
-    """Whether no run is under way on this host; where the processes of others are hidden, nobody can say."""
-    return 1 in psutil.pids() and not _guarded_users()
-
-
-def _open(path: Path) -> IO[bytes] | None:
-    """Open the file, or make it for everybody to use; None where somebody's who runs nothing here cannot be used.
-
-    Where users share a folder (sticky, as ``/var/tmp``), the kernel may refuse to open another user's
-    file with ``O_CREAT``, even to root (fs.protected_regular): so it is made only if it is missing, and
-    else opened without.
-    """
-    try:
-        with contextlib.suppress(FileExistsError):
-            descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            os.fchmod(descriptor, 0o666)
-            return os.fdopen(descriptor, "r+b", 0)
-        descriptor = open_plain(path, os.O_RDWR)
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            return os.fdopen(descriptor, "r+b", 0)
-        os.close(descriptor)  # it will be written to: never what a link leads to
-        reason = "not a plain file"
-    except OSError as error:
-        reason = str(error.strerror)
-    with contextlib.suppress(OSError):
-        if path.lstat().st_uid not in (0, os.geteuid()) and _no_run_here():
-            return None
-    raise PreflightError(
-        f"cannot use the lock {path} ({reason}): remove that file, or name another one, the same for "
-        f"every user of this host, in {LOCK_VARIABLE}"
-    )
+def _other_users() -> list[str]:
+    """Return the other users with a guardian in this scope."""
+    users = {user for _, user, words in guardians() if words[1:] == [lock_scope()]} - {os.geteuid()}
+    names = {entry.pw_uid: entry.pw_name for entry in pwd.getpwall()}
+    return sorted(names.get(user, str(user)) for user in users)

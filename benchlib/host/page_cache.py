@@ -1,4 +1,4 @@
-"""The kernel's page cache: what it has of some files, seen with mincore(2) and dropped with posix_fadvise(2). Linux alone."""
+"""The kernel's page cache of some files: measured with mincore(2), dropped with posix_fadvise(2). Linux only."""
 
 import ctypes
 import mmap
@@ -11,32 +11,31 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(folder: Path) -> None:
-    """Drop the files below a folder from the page cache; what is dirty is written first, else it would stay.
+    """Write the dirty pages of the files below a folder to disk, then drop the files from the page cache.
 
     Raises:
         OSError: the kernel could not write all.
 
     """
-    with files.folder(folder, foreign=True) as home:
-        # once for all: a file system's journal takes milliseconds for each file by itself
-        if _LIBC.syncfs(home):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    with files.folder(folder, foreign=True) as descriptor:
+        # one call for all files: a sync of each file costs milliseconds
+        _check(_LIBC.syncfs(descriptor))
     for file in files.plain_files(folder):
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def fill(folder: Path) -> None:
-    """Read the files below a folder, so that the page cache has as much of them as it has room for."""
+    """Read the files below a folder into the page cache, as far as it has room."""
     for file in files.plain_files(folder):
         while os.read(file, 1 << 20):
             pass
 
 
 def resident_share(folder: Path) -> float:
-    """The share of the files below a folder, which are our user's, that the page cache has; 0 of nothing.
+    """Return the share of the files below a folder that is in the page cache; 0 without files.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report it.
 
     """
     cached = pages = 0
@@ -44,9 +43,13 @@ def resident_share(folder: Path) -> float:
         if not os.fstat(file).st_size:
             continue
         with mmap.mmap(file, 0, access=mmap.ACCESS_COPY) as view:
-            seen = (ctypes.c_ubyte * -(-len(view) // mmap.PAGESIZE))()
+            resident = (ctypes.c_ubyte * -(-len(view) // mmap.PAGESIZE))()
             start = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(view)))
-            if _LIBC.mincore(start, ctypes.c_size_t(len(view)), seen):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-            cached, pages = cached + bytes(seen).count(1), pages + len(seen)
+            _check(_LIBC.mincore(start, ctypes.c_size_t(len(view)), resident))
+            cached, pages = cached + bytes(resident).count(1), pages + len(resident)
     return cached / pages if pages else 0.0
+
+
+def _check(status: int) -> None:
+    if status:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

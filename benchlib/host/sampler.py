@@ -1,8 +1,8 @@
-"""The one sampler of a trial: what the host counts, once a second, and what the load's sessions wait for meanwhile.
+"""The sampler of a trial: the host's counters once a second, and the wait events of the load's sessions.
 
-It keeps what it reads and derives nothing, so that a mended derivation (:mod:`benchlib.host.telemetry`)
-needs no rerun. Sources: man pages proc_stat(5), proc_meminfo(5); the kernel's documentation,
-admin-guide/iostats and accounting/psi.
+It derives nothing, so that a corrected :mod:`benchlib.host.telemetry` needs no rerun.
+
+Sources: man pages proc_stat(5), proc_meminfo(5); the kernel's documentation, admin-guide/iostats and accounting/psi.
 """
 
 import contextlib
@@ -26,31 +26,31 @@ Sample = dict[str, Any]
 
 Ask = Callable[[], Sample]
 Files = Mapping[str, str | None]
-"""The content of files of a kernel by their names below ``/proc``; None for one that is not there."""
+"""The content of kernel files by their names below ``/proc``; None for a missing one."""
 
 FILES = ("stat", "meminfo", "pressure/io", "diskstats")
-"""What is read of a host, below its ``/proc``."""
+"""The files that are read below a host's ``/proc``."""
 
-_WORDS = {"waits": "wait events", "readings": "the host's counters"}
+_TITLES = {"waits": "wait events", "readings": "the host's counters"}
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_BEFORE_FLUSHES = 15
+_FIELDS_BEFORE_FLUSHES = 15
 _DISK = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+")
-"""The names of disks: what lies on them, partitions and mapped, RAID and loop devices, would count twice."""
+"""The names of disks. Partitions and mapped, RAID and loop devices lie on them and would count twice."""
 
 
 @dataclass(kw_only=True)
 class Sampler:
-    """To be entered around a load; ``raw`` is then what was read, ``warnings`` what was not, and why.
+    """A context manager around a load; afterwards ``raw`` has the readings and ``warnings`` what failed, and why.
 
-    ``servers`` tells the pids of the trial's postmasters (none where they run elsewhere), ``poolers`` are those of poolers before them, ``devices``
-    are those that data and WAL lie on. ``waits`` opens what is asked ``waits_hz`` times a second (0 for never), such as
-    :func:`benchlib.server.statistics.waits`; it may raise a :class:`ServerError`, as may what it gives. So does ``files``
-    for those of another host, the server's (:func:`benchlib.server.statistics.kernel_files`); all its disks are read.
+    - ``servers`` returns the process numbers of local postmasters, ``poolers`` are those of poolers.
+    - ``waits`` opens a function that samples sessions (:func:`benchlib.server.statistics.waits`).
+    - ``files`` opens one that reads the kernel files of the server's host, with all its disks
+      (:func:`benchlib.server.statistics.kernel_files`). Both may raise a :class:`ServerError`.
 
-    ``raw`` holds plain JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of
-    :func:`host_counters`, the first and the last of them with the ``server_ticks`` and ``pooler_ticks`` of :func:`server_ticks`, and the
-    samples of ``waits``, null if it could not be opened. ``at_s`` in all of them is seconds since ``started``.
-    ``of_target`` is there where the readings are of another host. Of that the network is not read, but this one's.
+    ``raw`` holds JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of :func:`host_counters`, and the
+    samples of ``waits``, null if it could not be opened. The first and last reading have the ``server_ticks`` and
+    ``pooler_ticks`` of :func:`server_ticks`. ``at_s`` counts from ``started``. With ``of_target`` the readings are of the
+    server's host, except ``network_bytes``.
     """
 
     servers: Callable[[], Sequence[int]]
@@ -75,10 +75,10 @@ class Sampler:
         }
         files: Callable[[], Files] = kernel_files
         devices: Sequence[str] | None = self.devices
-        asking, waiting = ExitStack(), ExitStack()
+        host_resources, waits_resources = ExitStack(), ExitStack()
         if self.files:
-            with contextlib.suppress(ServerError):  # where it may not be read, nothing is known of it
-                files, devices = asking.enter_context(self.files()), None
+            with contextlib.suppress(ServerError):  # not permitted: this host is read instead
+                files, devices = host_resources.enter_context(self.files()), None
                 self.raw["of_target"] = True
 
         def host() -> Sample:
@@ -88,59 +88,60 @@ class Sampler:
             ticks = {"server_ticks": self.servers(), "pooler_ticks": self.poolers}
             return {**host(), **{name: server_ticks(pids) for name, pids in ticks.items()}}
 
-        self._keep("readings", host_and_servers)  # before the load has begun
+        self._keep("readings", host_and_servers)  # before the load begins
         if self.waits and self.waits_hz:
             self.raw["waits"] = None
             try:
-                sample = waiting.enter_context(self.waits())
+                sample = waits_resources.enter_context(self.waits())
                 self.raw["waits"] = []
-                self._start("waits", 1 / self.waits_hz, sample, waiting)
+                self._start("waits", 1 / self.waits_hz, sample, waits_resources)
             except ServerError as reason:  # no reason to lose the trial
                 self.warnings.append(f"wait events were not sampled: {reason}")
-        self._start("readings", self.interval_s, host, asking, host_and_servers)
+        self._start("readings", self.interval_s, host, host_resources, host_and_servers)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(20)  # one that hangs ends with its server
+            thread.join(20)  # a thread that hangs ends with its server
 
     def _keep(self, key: str, sample: Ask) -> None:
         at_s = time.monotonic() - self._started
         self.raw[key].append({"at_s": at_s, **sample()})
 
     def _start(
-        self, key: str, every_s: float, sample: Ask, opened: ExitStack, at_end: Ask | None = None
+        self, key: str, every_s: float, sample: Ask, resources: ExitStack, at_end: Ask | None = None
     ) -> None:
         def run() -> None:
             beat = 0
-            with opened:
+            with resources:
                 try:
                     while True:
                         elapsed_s = time.monotonic() - self._started
-                        beat = max(beat, int(elapsed_s / every_s)) + 1  # what comes too late is left out
+                        beat = max(beat, int(elapsed_s / every_s)) + 1  # a late sample is left out
                         if self._over.wait(beat * every_s - elapsed_s):
                             break
                         self._keep(key, sample)
                     if at_end:
                         self._keep(key, at_end)
                 except (ServerError, OSError) as reason:
-                    self.warnings.append(f"{_WORDS[key]} were not sampled to the end: {reason}")
+                    self.warnings.append(f"{_TITLES[key]} were not sampled to the end: {reason}")
 
-        self._threads.append(threading.Thread(target=run, name=_WORDS[key], daemon=True))
+        self._threads.append(threading.Thread(target=run, name=_TITLES[key], daemon=True))
         self._threads[-1].start()
 
 
 def kernel_files() -> Files:
-    """The content of :data:`FILES` of this host."""
+    """Return the content of :data:`FILES` of this host."""
     return {name: facts.read(facts.ROOT / "proc" / name) for name in FILES}
 
 
 def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
-    """What a Linux has counted until now, by its :data:`FILES`; null where a kernel lacks, hides or does not count it.
+    """Return a Linux host's counters from its :data:`FILES`; null where the kernel does not report one.
 
-    ``cpu`` are the ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` the
-    microseconds in which some task waited for I/O, ``devices`` the counts of each device that is named, or of all disks.
+    - ``cpu``: ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal)
+    - ``pressure``: microseconds in which some task waited for I/O
+    - ``devices``: the counters of each named device, or of all disks
     """
     stat, memory, io = (_table(files.get(name)) for name in ("stat", "meminfo", "pressure/io"))
     cpu, switches, dirty = stat.get("cpu"), stat.get("ctxt"), memory.get("Dirty:")
@@ -152,32 +153,31 @@ def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
         "context_switches": switches and int(switches[0]),
         "dirty_kib": dirty and int(dirty[0]),
         "pressure": {"io": {kind: int(row[-1].removeprefix("total=")) for kind, row in io.items()}},
-        "devices": {name: _counts(name, disks.get(name, ()), ours=devices is not None) for name in named},
+        "devices": {name: _counts(name, disks.get(name, ()), local=devices is not None) for name in named},
     }
 
 
-def _counts(name: str, row: Sequence[str], *, ours: bool) -> list[int] | None:
-    """What a device has counted; without flushes where the kernel has them of whole disks alone.
+def _counts(name: str, row: Sequence[str], *, local: bool) -> list[int] | None:
+    """Return a device's counters, without flushes for partitions and mapped devices, for which the kernel has none.
 
     Source: the kernel's documentation, admin-guide/iostats.rst, field 16.
     """
-    place = facts.ROOT / "sys/class/block" / name
-    whole = not ours or not ((place / "partition").exists() or any((place / "slaves").glob("*")))
-    return [*map(int, row if whole else row[:_BEFORE_FLUSHES])] or None
+    device = facts.ROOT / "sys/class/block" / name
+    whole = not local or not ((device / "partition").exists() or any((device / "slaves").glob("*")))
+    return [*map(int, row if whole else row[:_FIELDS_BEFORE_FLUSHES])] or None
 
 
 def network_bytes() -> int | None:
-    """What all interfaces received and sent, what the host sent to itself once; None where nothing is counted."""
+    """Return the bytes received and sent on all interfaces, loopback traffic once; None if nothing is counted."""
     interfaces = psutil.net_io_counters(pernic=True, nowrap=False)
     moved = [of.bytes_sent + (name != "lo") * of.bytes_recv for name, of in interfaces.items()]
     return sum(moved) if moved else None
 
 
 def server_ticks(pids: Sequence[int]) -> dict[str, int]:
-    """The CPU ticks of servers since their start, with all their processes, by the postmaster's pid as text.
+    """Return the CPU ticks of servers and all their processes since start, by the postmaster's number as text.
 
-    A server that is not there is left out. No process that ends is lost: the kernel adds its time to that of its
-    parent's ended children when the parent waits for it, as a postmaster does for each of its backends.
+    A missing server is left out. Ended backends count: the kernel adds their time to the postmaster's total.
     """
     ticks = {}
     for pid in pids:
@@ -188,14 +188,14 @@ def server_ticks(pids: Sequence[int]) -> dict[str, int]:
 
 def _tree_seconds(server: psutil.Process) -> float:
     for _ in range(3):
-        own = server.cpu_times()[:4]  # user, system, and both of the children that have ended
+        own = server.cpu_times()[:4]  # user, system, and both of ended children
         children = server.children(recursive=True)
         seconds = sum(own) + sum(sum((known(child.cpu_times) or ())[:4]) for child in children)
         if own[2:] == server.cpu_times()[2:4]:
-            break  # else a child that ended meanwhile may have been seen neither living nor among the ended
+            break  # otherwise a child that ended meanwhile may be missing in both sums
     return float(seconds)
 
 
 def _table(text: str | None) -> dict[str, list[str]]:
-    """The lines of a file by their first word."""
+    """Return the lines of a file by their first word."""
     return {row[0]: row[1:] for line in (text or "").splitlines() if (row := line.split())}

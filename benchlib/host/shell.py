@@ -1,8 +1,7 @@
-"""The only gateway to processes: run one to its end, or start one and keep it.
+"""The only module that runs processes: to their end, or started and left running.
 
-As root, everything that touches a server runs as an unprivileged user, because
-PostgreSQL refuses root; as anybody else, as oneself. The environment is a clean one:
-the caller's ``PG*`` variables would silently change what is measured.
+Root runs servers as an unprivileged user, because PostgreSQL refuses root. The environment is clean: the caller's ``PG*``
+variables would change the measured server.
 """
 
 import contextlib
@@ -13,12 +12,11 @@ import resource
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -27,15 +25,15 @@ from benchlib.host import files
 
 USER_VARIABLE = "BENCHLIB_USER"
 _OPEN_FILES = 256
-"""What a notebook, a sampler and the servers of many levels keep open in one process, and as much again."""
+"""Twice the number of files that a process with a notebook, a sampler and many servers keeps open."""
 
 _STANDSTILL_S = 3.0
-"""For how long a process may be stopped by a signal."""
+"""The longest time that a process may be stopped by a signal."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a finished process left. Times in seconds; ``cpu_s`` is user plus system time."""
+    """A finished process. Times in seconds; ``cpu_s`` is user plus system time."""
 
     returncode: int
     stdout: str
@@ -45,61 +43,59 @@ class Completed:
 
     @property
     def complaint(self) -> str:
-        """The line that says what is wrong."""
+        """The line of the output that states the error."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
         return (error_lines(lines) or lines or [f"no output, status {self.returncode}"])[0]
 
     def insist(self, error: type[BenchlibError], message: str) -> None:
-        """Raise the error, with why behind its message, unless the process ended well."""
+        """Raise the error with message and reason unless the process succeeded."""
         if self.returncode != 0:
             raise error(f"{message}: {self.complaint}")
 
 
 def error_lines(lines: Sequence[str]) -> list[str]:
-    """The lines that tell an error, from their mark on, the gravest first."""
+    """Return the lines with an error, from its mark on, the most severe first."""
     marks = ("FATAL:", "PANIC:", "ERROR:", "error:")
     return [line[line.index(mark) :] for mark in marks for line in lines if mark in line]
 
 
 Process = subprocess.Popen[bytes]
-"""A running process of ours."""
+"""A running process that this one has started."""
 
 T = TypeVar("T")
 
 
 def known(ask: Callable[[], T]) -> T | None:
-    """What a process is asked; None where it has gone, or is not ours to look into."""
+    """Return a property of a process; None if it has ended or is not accessible."""
     with contextlib.suppress(psutil.Error, OSError):
         return ask()
     return None
 
 
-def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """A process environment without the caller's PostgreSQL variables and locale."""
+def _clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     names = ("TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
-    return {**kept, "PATH": _search_path(), "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **extra}
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    return {**inherited, "PATH": _search_path(), "LC_ALL": "C", "TZ": "UTC", "HOME": "/", **extra}
 
 
 def _search_path() -> str:
-    """The caller's PATH, then where the system keeps programs such as ``losetup``: not every root has them on it."""
+    """Return the caller's PATH and the folders of system programs such as ``losetup``, which it may lack."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def which(name: str) -> Path | None:
-    """Where a program is that :class:`Shell` would run by this name."""
+    """Return the program that :class:`Shell` would run by this name."""
     path = shutil.which(name, path=_search_path())
     return Path(path) if path else None
 
 
 def server_user() -> str | None:
-    """Who runs the servers: None for oneself, or as root an unprivileged user's name.
+    """Return the user that runs servers: None for this user, or as root an unprivileged user's name.
 
-    ``BENCHLIB_USER`` if it is set, otherwise the system's ``postgres``, otherwise
-    ``nobody``, so that a bare container works too; but not where others run as nobody, who could do all that the servers can.
+    ``BENCHLIB_USER`` if set, otherwise ``postgres``, otherwise ``nobody``, unless other processes run as nobody.
 
     Raises:
-        PreflightError: the configured user does not exist or is root, or others run as nobody.
+        PreflightError: there is no such user, or it is root.
 
     """
     if os.geteuid() != 0:
@@ -117,16 +113,16 @@ def server_user() -> str | None:
 
 
 def _others_run_as(user: int) -> bool:
-    """Whether a process that we have not started runs as a user."""
+    """Whether a process that this one has not started runs as a user."""
     ours = psutil.Process().children(recursive=True)
     return any(user in (known(p.uids) or ()) and p not in ours for p in psutil.process_iter())
 
 
 def allow_open_files() -> None:
-    """Let this process and those it starts open as many files at once as a run needs.
+    """Raise the limit of open files of this process and its children as far as a run needs.
 
     Raises:
-        PreflightError: that is too few for a run, or for a notebook.
+        PreflightError: the hard limit is too low.
 
     """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -139,7 +135,7 @@ def allow_open_files() -> None:
 
 
 def admit_servers(folder: Path) -> None:
-    """Let those who run the servers pass through a folder of our own, and nobody else."""
+    """Let the servers' user, and no other, pass through a folder of this user."""
     if user := server_user():
         files.give(folder, group=pwd.getpwnam(user).pw_gid, mode=0o710)
 
@@ -157,37 +153,37 @@ class Shell:
         *,
         stdout: Path | None = None,
         stderr: Path | None = None,
-        stdin: IO[bytes] | None = None,
+        stdin: bytes | None = None,
         cwd: Path | None = None,
         timeout_s: float = math.inf,
         watch: Callable[[], None] | None = None,
     ) -> Completed:
-        """Run a process to its end. Output goes to the given files verbatim, or comes back as text.
+        """Run a process to its end; its output is returned as text, or written to the given files unchanged.
 
-        An interruption (Ctrl-C) or the time limit stops the process before the exception
-        goes on, so nothing keeps running behind it; so does whatever ``watch`` raises, which is
-        called a few times a second meanwhile and must not block.
+        ``watch`` is called a few times a second and must not block. Any exception, also one of ``watch``, stops the process.
 
         Raises:
             TrialError: it could not be started, ran longer than ``timeout_s``, or was stopped (SIGSTOP) and not continued.
 
         """
         with contextlib.ExitStack() as stack:
-            to = [
-                stack.enter_context(_emptied(path)) if path else subprocess.PIPE for path in (stdout, stderr)
-            ]
-            process = self._popen(
-                argv, stdout=to[0], stderr=to[1], stdin=stdin or subprocess.DEVNULL, cwd=cwd or "/"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            out, err = (
+                stack.enter_context(os.fdopen(files.opened(path, flags), "wb")) if path else subprocess.PIPE
+                for path in (stdout, stderr)
             )
-        # the kernel adds a child's CPU time to its parent's total (of those that have ended, the third and the
-        # fourth) when the child is reaped, so the total is read before and after: nothing else of ours ends meanwhile
+            source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+            process = self._popen(argv, stdout=out, stderr=err, stdin=source, cwd=cwd or "/")
+        # the kernel adds a child's CPU time to its parent's total for ended children (the third and fourth of
+        # os.times) when the child is reaped; no other child of this process ends meanwhile
         before, started = sum(os.times()[2:4]), time.monotonic()
         ran_at, name = started, Path(str(argv[0])).name
         try:
             while (left_s := started + timeout_s - time.monotonic()) > 0:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    outputs = process.communicate(timeout=min(0.2, left_s))
+                    outputs = process.communicate(stdin, timeout=min(0.2, left_s))
                     break
+                stdin = None  # communicate goes on with the first one
                 if watch:
                     watch()
                 if known(lambda: psutil.Process(process.pid).status()) != psutil.STATUS_STOPPED:
@@ -200,15 +196,15 @@ class Shell:
             stop(process)
             raise
         wall_s, cpu_s = time.monotonic() - started, sum(os.times()[2:4]) - before
-        out, err = ((output or b"").decode(errors="replace") for output in outputs)
+        output, errors = ((text or b"").decode(errors="replace") for text in outputs)
         # a difference of rounded sums may fall below zero by the last bit
-        return Completed(process.returncode, out, err, wall_s, max(cpu_s, 0.0))
+        return Completed(process.returncode, output, errors, wall_s, max(cpu_s, 0.0))
 
     def start(self, argv: Sequence[str | Path], *, log: Path, groups: Sequence[Path] = ()) -> Process:
-        """Start a process that stays; its output is appended to ``log``.
+        """Start a process and leave it running; its output is appended to ``log``.
 
-        It is inside the control groups ``groups`` (their folders) before it becomes the program. If one does not take it,
-        or there is no such program, it ends, and its output says why.
+        It enters the control groups ``groups`` (their folders) before it becomes the program, or ends with the reason in
+        its log.
 
         Raises:
             TrialError: it could not be started.
@@ -216,9 +212,9 @@ class Shell:
         """
         if groups:
             become = list[str]()
-            if self.user:  # who has given up root cannot enter
-                gid = pwd.getpwnam(self.user).pw_gid
-                become = ["setpriv", f"--reuid={self.user}", f"--regid={gid}", "--clear-groups"]
+            if self._entry:  # an unprivileged process cannot enter
+                ids = (f"--reuid={self.user}", f"--regid={self._entry.pw_gid}")
+                become = ["setpriv", *ids, "--clear-groups"]
             return replace(self, user=None).start([*_ENTER, *groups, "--", *become, *argv], log=log)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with os_errors_as(TrialError, f"cannot write {log}"):
@@ -228,108 +224,101 @@ class Shell:
 
     def _popen(self, argv: Sequence[str | Path], **where: Any) -> Process:
         with os_errors_as(TrialError, f"cannot start {argv[0]}"):
-            # a session of its own: a Ctrl-C at the terminal is ours to pass on, in order
+            # a session of its own, so that Ctrl-C at the terminal reaches only this process
             process: Process = subprocess.Popen(
                 [*map(str, argv)],
                 **where,
-                env=clean_environment(self.environment),
+                env=_clean_environment(self.environment),
                 start_new_session=True,
                 user=self.user,
-                group=pwd.getpwnam(self.user).pw_gid if self.user else None,
+                group=self._entry and self._entry.pw_gid,
                 extra_groups=[] if self.user else None,
             )
             return process
 
     @property
+    def _entry(self) -> pwd.struct_passwd | None:
+        return pwd.getpwnam(self.user) if self.user else None
+
+    @property
     def uid(self) -> int:
         """The number of the user that this shell runs as."""
-        return pwd.getpwnam(self.user).pw_uid if self.user else os.geteuid()
+        return self._entry.pw_uid if self._entry else os.geteuid()
 
     def own(self, path: Path) -> None:
-        """Give a file or folder of a trusted folder to the user that this shell runs as."""
-        if self.user:
-            entry = pwd.getpwnam(self.user)
+        """Give a file or folder of a trusted folder to this shell's user."""
+        if entry := self._entry:
             files.give(path, user=entry.pw_uid, group=entry.pw_gid)
 
     def make_directory(self, path: Path) -> Path:
-        """Make a private folder (0700) of the user that this shell runs as, if it is missing.
-
-        In a trusted folder it is made here and given away; in one of that user, by that user.
+        """Make a private folder (0700) of this shell's user, if it is missing; return it.
 
         Raises:
             TrialError: it cannot be made.
 
         """
-        if not self.user or files.trusted(path.parent):
-            entry = pwd.getpwnam(self.user) if self.user else None
+        entry = self._entry
+        if not entry or files.trusted(path.parent):
             with os_errors_as(TrialError, f"cannot make {path}"):
                 return files.make(path, mode=0o700, user=entry and entry.pw_uid, group=entry and entry.pw_gid)
         self.do("mkdir", "-p", "-m", "0700", "--", path)
         return path
 
-    def do(self, *argv: str | Path, limit_s: float = 600) -> str:
-        """Run a command as the shell's user to its end; what it printed.
+    def do(self, *argv: str | Path) -> str:
+        """Run a command as this shell's user for at most ten minutes; return its output.
 
         Raises:
             TrialError: it failed.
 
         """
-        done = self.run(argv, timeout_s=limit_s)
+        done = self.run(argv, timeout_s=600)
         done.insist(TrialError, f"{argv[0]} failed")
         return done.stdout
 
     def write(self, path: Path, text: str, *, append: bool = False) -> None:
-        """Write a text file (0600) in a folder of the shell's user, as that user.
+        """Write a text file (0600) in a folder of this shell's user, as that user.
 
         Raises:
             TrialError: it cannot be written.
 
         """
-        # by its input, since a command line is no secret
-        with tempfile.TemporaryFile() as file:
-            file.write(text.encode())
-            file.seek(0)
-            script = f'umask 077; cat {">>" if append else ">"}"$1"'
-            self.run(["/bin/sh", "-c", script, "sh", path], stdin=file).insist(
-                TrialError, f"cannot write {path}"
-            )
+        script = f'umask 077; cat {">>" if append else ">"}"$1"'
+        # on its standard input, since everybody can read a command line
+        done = self.run(["/bin/sh", "-c", script, "sh", path], stdin=text.encode())
+        done.insist(TrialError, f"cannot write {path}")
 
     def remove(self, path: Path) -> None:
-        """Remove a file or folder, if it is there: from a trusted folder here, from one of the shell's user as that user."""
+        """Remove a file or folder, if it exists; in a folder of this shell's user, as that user."""
         if not self.user or files.trusted(path.parent):
             files.remove(path)
         else:
             self.run(["rm", "-rf", "--", path])
 
     def link(self, path: Path, target: Path) -> None:
-        """Make a symbolic link in a folder of the shell's user, as that user."""
+        """Make a symbolic link in a folder of this shell's user, as that user."""
         self.do("ln", "-s", "--", target, path)
-
-
-def _emptied(path: Path) -> IO[bytes]:
-    """Open a file of a trusted folder for writing, empty."""
-    return os.fdopen(files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 _SCRIPT = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'
 _ENTER = ("/bin/sh", "-c", _SCRIPT, "sh")
-"""Enters the control groups up to ``--``, then becomes the program behind it."""
+"""Enters the control groups up to ``--``, then becomes the program after it."""
 
 
 def stop(process: Process) -> None:
-    """Ask the process to end, then kill it with all of its group; close its pipes."""
+    """Ask a process group to end, then kill it; close the pipes."""
     for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sig)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-    for pipe in (process.stdout, process.stderr):
+    for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
-            pipe.close()
+            with contextlib.suppress(OSError):  # input that the process has not read
+                pipe.close()
 
 
 def ticks(seconds: float, pause_s: float = 0.05) -> Iterator[None]:
-    """Yield until the time is up, with a pause between: for polling."""
+    """Yield again and again until the time is up, with a pause between: for polling."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield

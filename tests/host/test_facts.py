@@ -5,7 +5,6 @@ Which block devices a folder is on is seen on real file systems over loop device
 
 import os
 import platform
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +15,6 @@ from host_parts import Mount, Patch, Run
 from benchlib.errors import PreflightError
 from benchlib.host import facts
 from benchlib.host.facts import block_devices, counted_once, disks_below, number, queue_of
-
-Formatted = Callable[[str, int], tuple[list[str], Path]]
 
 
 @pytest.mark.parametrize(("text", "most"), [("max", None), (str(64 << 20), 64), (str(1 << 62), None)])
@@ -71,42 +68,23 @@ def test_facts_never_name_the_machine_or_a_path(tmp_path: Path) -> None:
 # --- block devices ------------------------------------------------------------------
 
 
-@pytest.fixture
-def formatted(run: Run, mount: Mount, tmp_path: Path) -> Iterator[Formatted]:
-    """Makes a file system over so many loop devices; gives their names and where it is mounted."""
-    loops: list[str] = []
-
-    def make(kind: str, disks: int) -> tuple[list[str], Path]:
-        for file in (tmp_path / f"disk{n}" for n in range(disks)):
-            file.touch()
-            os.truncate(file, 320 << 20)
-            loops.append(run("losetup", "--find", "--show", file))
-        run(f"mkfs.{kind}", "-q", *loops)
-        return [Path(loop).name for loop in loops], mount(tmp_path / "mounted", loops[-1])
-
-    yield make
-    for loop in loops:
+def test_a_file_system_is_on_the_device_that_it_was_made_on(run: Run, mount: Mount, tmp_path: Path) -> None:
+    (tmp_path / "disk").touch()
+    os.truncate(tmp_path / "disk", 8 << 20)
+    loop = Path(run("losetup", "--find", "--show", tmp_path / "disk"))
+    try:
+        run("mkfs.ext4", "-q", loop)
+        folder, name = mount(tmp_path / "mounted", str(loop)), loop.name
+        (folder / "below").mkdir()
+        assert block_devices(folder / "below") == [name]
+        device = loop.stat().st_rdev
+        assert number(name) == f"{os.major(device)}:{os.minor(device)}"
+        assert queue_of(name) == name
+        below = tuple(block_devices(tmp_path))
+        assert disks_below(name) == sorted({queue_of(device) for device in below})
+        assert counted_once([name, *below]) == (below or (name,))
+    finally:
         run("losetup", "--detach", loop)  # goes with the mount
-
-
-def test_a_file_system_is_on_the_device_that_it_was_made_on(formatted: Formatted, tmp_path: Path) -> None:
-    (name,), folder = formatted("ext4", 1)
-    (folder / "below").mkdir()
-    assert block_devices(folder / "below") == [name]
-    device = Path(f"/dev/{name}").stat().st_rdev
-    assert number(name) == f"{os.major(device)}:{os.minor(device)}"
-    assert queue_of(name) == name
-    below = tuple(block_devices(tmp_path))
-    assert disks_below(name) == sorted({queue_of(device) for device in below})
-    assert counted_once([name, *below]) == (below or (name,))
-    assert counted_once([name]) == (name,)
-
-
-def test_btrfs_over_two_devices_is_on_both(formatted: Formatted, run: Run) -> None:
-    names, folder = formatted("btrfs", 2)
-    run("btrfs", "subvolume", "create", folder / "volume")
-    for path in (folder, folder / "volume"):  # a subvolume has a device number of its own
-        assert block_devices(path) == sorted(names)
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -117,7 +95,9 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             ask("sdzz")
 
 
-def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel_root: Path) -> None:
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(
+    kernel_root: Path, monkeypatch: Patch
+) -> None:
     disk, here = kernel_root / "real/sda", kernel_root.stat().st_dev
     (disk / "sda1").mkdir(parents=True)
     for name, text in {"dev": "8:1\n", "partition": "1\n"}.items():
@@ -131,10 +111,10 @@ def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel_root: Pat
     assert queue_of("sda1") == queue_of("sda") == "sda"
     assert number("sda1") == "8:1"
     assert disks_below("sda1") == []
-
-
-@pytest.mark.parametrize("source", ["overlay", "/"])
-def test_a_mount_of_no_device_is_on_none(source: str, kernel_root: Path, monkeypatch: Patch) -> None:
-    mounts = [SimpleNamespace(mountpoint="/", device=source)]
-    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
-    assert block_devices(kernel_root) == []
+    members = kernel_root / "sys/fs/btrfs/x/devices"
+    for name in ("sdb", "sda1"):
+        (members / name).mkdir(parents=True)
+    assert block_devices(kernel_root) == ["sda1", "sdb"], "a btrfs over two"
+    (kernel_root / f"sys/dev/block/{os.major(here)}:{os.minor(here)}").unlink()
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint="/", device="/")])
+    assert block_devices(kernel_root) == [], "a mount of no device"

@@ -20,6 +20,7 @@ from host_parts import GROUPS, Patch, Start, is_alive, refused
 from benchlib.host import guardian as module
 from benchlib.host.changes import loop_devices
 from benchlib.host.guardian import guarded_run, recover
+from benchlib.host.lock import lock_path
 from benchlib.host.shell import known
 from benchlib.host.sweep import processes_of
 
@@ -46,7 +47,7 @@ with guarded_run(Path(sys.argv[1]), "study “doomed”") as run:
 
 def guardian_of(folder: Path) -> psutil.Process:
     words = ["-m", "benchlib.host.guardian", str(folder)]
-    (guardian,) = (p for p in psutil.process_iter() if (known(p.cmdline) or [])[1:] == words and is_alive(p))
+    (guardian,) = (p for p in psutil.process_iter() if (known(p.cmdline) or [])[1:4] == words and is_alive(p))
     return guardian
 
 
@@ -119,10 +120,8 @@ def test_a_run_keeps_others_out_and_is_recovered_without_its_guardian(doomed: Do
     assert recover(scratch) == recover(scratch / "never") == []
 
 
-def test_a_guarded_run_is_not_swept_though_its_lock_is_gone(
-    doomed: Doomed, scratch: Path, lock: Path
-) -> None:
-    lock.unlink()
+def test_a_guarded_run_is_not_swept_though_its_lock_is_gone(doomed: Doomed, scratch: Path) -> None:
+    lock_path().unlink()
     refused(guarded_run(scratch, "another"), f"guardian: process {doomed.guardian.pid}")
     assert len(doomed.alive()) == 3
 
@@ -140,9 +139,7 @@ def test_an_ended_guardian_is_replaced(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [None, KeyboardInterrupt])
-def test_a_run_ends_with_all_of_its_own(
-    end: type[BaseException] | None, scratch: Path, lock: Path, start: Start
-) -> None:
+def test_a_run_ends_with_all_of_its_own(end: type[BaseException] | None, scratch: Path, start: Start) -> None:
     (scratch / "run-stale").mkdir(mode=0o700)  # as a crash of the machine left it
     (scratch / "notes").mkdir()
     (scratch / "run-file").write_text("a file, not a run")
@@ -160,7 +157,7 @@ def test_a_run_ends_with_all_of_its_own(
             raise end
     assert child.wait(60) == -signal.SIGKILL
     assert {path.name for path in scratch.iterdir()} == {"notes", "run-file"}
-    assert lock.read_text() == ""
+    assert lock_path().read_text() == ""
     assert eventually(lambda: not is_alive(guardian))
     assert neighbour.poll() is None
 

@@ -136,12 +136,7 @@ def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
 # --- undoing ------------------------------------------------------------------------
 
 
-def test_a_journal_that_was_never_begun_holds_nothing(journal: Journal) -> None:
-    journal.scope().undo()
-    assert (journal.undo(), journal.standing(), journal.path.exists()) == ([], [], False)
-
-
-def test_only_its_own_chapter_is_undone(journal: Journal, kernel: Kernel) -> None:
+def test_only_its_own_scope_is_undone(journal: Journal, kernel: Kernel) -> None:
     study, trial = kernel("study"), kernel("trial")
     journal.scope().note(setting(study))
     study.write_text("7")

@@ -5,9 +5,11 @@ import os
 import pwd
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import needs
 import pytest
 from fakes import Outcome
@@ -57,9 +59,9 @@ def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
         mallory.do(
             "mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(process.pid)
         )
-        assert is_refused(recover(), "run-x belongs to somebody else: it is left alone")
+        assert is_refused(recover(), "run-x belongs to another user: it is left alone")
         with guarded_run(shared, "test", messages.append):
-            assert messages == [f"{shared}/run-x belongs to somebody else: it is left alone"]
+            assert messages == [f"{shared}/run-x belongs to another user: it is left alone"]
         process.kill()
     assert (shared / "run-x" / "journal").is_symlink()
 
@@ -80,13 +82,13 @@ def test_a_folder_in_the_place_of_ours_stays(mallory: Stranger, shared: Path, re
     mallory.do("mkdir $1/benchlib-x && touch $1/benchlib-x/file", shared)
     outcome = recover()
     assert outcome.status == 1
-    assert "benchlib-x belongs to somebody else" in outcome.err
+    assert "benchlib-x belongs to another user" in outcome.err
     assert (shared / "benchlib-x" / "file").exists()
 
 
 # --- the folders ----------------------------------------------------------------------------
 
-THEIRS = "belongs to somebody else"
+THEIRS = "belongs to another user"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +140,36 @@ def test_a_runs_files_are_nobody_elses_and_a_shared_folder_stays_so(mallory: Str
 def test_a_name_reaches_the_terminal_in_plain_text(mallory: Stranger, shared: Path, recover: Recover) -> None:
     mallory.do('mkdir "$1/$(printf "run-\\033[31m")"', shared)
     assert is_refused(recover(), "run-?[31m")
+
+
+EXCHANGE = """cd "$1"; while sleep 0.02; do for name in $(ls -A); do case $name in
+    *.old) ;;
+    *) test -L "$name" || { mv "$name" "$name.old"; ln -s "$2" "$name"; } ;;
+esac; done; done"""
+EXECUTE = """
+import sys, pathlib
+from benchlib.report.execute import execute
+execute(pathlib.Path(sys.argv[1]), {})
+"""
+
+
+def test_root_makes_nothing_in_a_temporary_folder_of_another_user(
+    mallory: Stranger, shared: Path, precious: Path, tmp_path: Path
+) -> None:
+    """There Jupyter would keep the file with the key of root's kernel."""
+    cells = [
+        nbformat.v4.new_code_cell("x = 1"),
+        nbformat.v4.new_code_cell("import tempfile; tempfile.mkdtemp()"),
+    ]
+    cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
+    mallory.do('mkdir "$1"', theirs := shared / "theirs")
+    environment = {**os.environ, "TMPDIR": str(theirs), "HOME": str(tmp_path)}
+    with mallory.start("sh", "-c", EXCHANGE, "sh", theirs, precious, stderr=subprocess.DEVNULL) as racer:
+        argv = [sys.executable, "-c", EXECUTE, tmp_path / "x.ipynb"]
+        subprocess.run(argv, env=environment, cwd=tmp_path, check=True, timeout=600)
+        racer.kill()
+    assert [*theirs.iterdir()] == []
 
 
 # --- processes and users --------------------------------------------------------------------
