@@ -15,6 +15,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -36,6 +37,8 @@ _SEEN = 0.01
 _CI = {"errorbar": ("ci", 95), "seed": 1, "n_boot": 400}
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 _PALETTE = [LIGHT[name] for name in SERIES]
+_GREYS = ["#6e7480", "#8f95a0", "#b3b8c1"]
+"""Further colours, for light and dark pages."""
 LOOK = [sns.axes_style("whitegrid"), str(Path(__file__).parent / "template" / "charts.mplstyle")]
 """The styles of all figures, for ``matplotlib.pyplot.style``."""
 _COUNTS = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
@@ -113,6 +116,12 @@ def _by(column: str | None, names: Sequence[str]) -> dict[str, Any]:
     return {"hue": column, "hue_order": names, "palette": dict(zip(names, cycle(_PALETTE), strict=False))}
 
 
+def _log_ticks(axis: Axis, form: Any = _COUNTS) -> None:
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(form)
+    axis.set_minor_locator(NullLocator())
+
+
 @styled
 def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes:
     """Draw a metric of each trial: a point a trial, and each level's mean with its 95 % interval."""
@@ -127,10 +136,10 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
     wide = bool(0 < rows[y].min() < rows[y].max() / _WIDE)
     if wide:
         ax.set_xscale("log")
-        ax.xaxis.set_minor_locator(NullLocator())
+        _log_ticks(ax.xaxis)
     else:
         ax.set_xlim(0, None)
-    ax.xaxis.set_major_formatter(_COUNTS)
+        ax.xaxis.set_major_formatter(_COUNTS)
     summary = rows.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     caption = "A point is one trial. The bar is the mean with its 95 % interval."
     caption += " The axis is logarithmic." if wide else ""
@@ -201,9 +210,7 @@ def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
         return float
     ax.set_xscale("log")
     ax.set_xlim(min(1 + ends.min() / 100, 1.0) / 1.2, (1 + ends.max() / 100) * 1.2)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter("{x:g} ×")
+    _log_ticks(ax.xaxis, "{x:g} ×")
     return lambda percent: 1 + percent / 100
 
 
@@ -269,7 +276,7 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if (1 - shares[shown.columns].sum(axis=1)).max() >= _SEEN:
         shown = shown.assign(**{"all others": means.sum(axis=1) - shown.sum(axis=1)})
     ax = _axes(ax, len(shown) + 1)
-    colours = [*_PALETTE, *sns.color_palette("Greys_r", _MOST)][: len(shown.columns)]
+    colours: Any = [*_PALETTE, *_GREYS][: len(shown.columns)]
     shown.plot.barh(stacked=True, ax=ax, color=colours, width=0.7, linewidth=0)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
@@ -290,8 +297,7 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
     range_of = {"errorbar": ("pi", 100), "dodge": 0.3}
     sns.pointplot(few, x="quantile", y="ms", ax=ax, **range_of, **_by("level", shown))
     ax.set(yscale="log", xlabel="share of transactions that were faster", ylabel="latency, ms")
-    ax.yaxis.set_major_formatter(_COUNTS)
-    ax.yaxis.set_minor_locator(NullLocator())
+    _log_ticks(ax.yaxis)
     table = long.groupby(["level", "quantile"], sort=False)["ms"].median().reset_index()
     caption = "Points: means over blocks; lines: lowest to highest block."
     return _done(ax, "Latency quantiles by level", caption, table)
@@ -356,10 +362,16 @@ def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     rows = _rows(replicas.assign(ms=1000 * replicas["replay_lag_s"]).query("ms > 0"), "ms")
     shown = _order(rows)
     ax = _axes(ax, len(shown))
-    box = {"whis": (5, 95), "showfliers": False, "color": BLUE, "linecolor": INK, "width": 0.5}
+    box = {
+        "whis": (5, 95),
+        "showfliers": False,
+        "color": BLUE,
+        "linecolor": INK,
+        "width": 0.5,
+        "saturation": 1,
+    }
     sns.boxplot(rows, x="ms", y="level", order=shown, log_scale=True, ax=ax, **box)
-    ax.xaxis.set_major_formatter(_COUNTS)
-    ax.xaxis.set_minor_locator(NullLocator())
+    _log_ticks(ax.xaxis)
     ax.grid(axis="x", visible=True)
     table = rows.groupby("level", sort=False)["ms"].describe(percentiles=[0.05, 0.5, 0.95]).reset_index()
     caption = (
