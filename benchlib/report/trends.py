@@ -158,24 +158,14 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
     cells = list[dict[str, Any]]()
     for number, part in enumerate(parts, 1):
         if isinstance(part, pd.DataFrame):
-            cells.append(
-                {"prose": Markup('<div class="wide">{}</div>').format(cleaned(part.to_html(index=False)))}
-            )
+            output = {"kind": "html", "html": cleaned(part.to_html(index=False))}
         else:
-            cells.append(
-                {
-                    "code": "",
-                    "parameters": False,
-                    "outputs": [{**(output_part(figure_output(part)) or {}), "number": number}],
-                }
-            )
+            output = output_part(figure_output(part)) or {}
+        cells.append({"code": "", "outputs": [{**output, "number": number}]})
     cells.append({"prose": Markup('<p><a href="{}.csv">numbers (CSV)</a></p>').format(name)})
     page = root / f"{name}.html"
     if not (root / "methodology.html").is_file():
         site.write_site(root, *site.pages_and_others())
     address = site.address_of(page.name)
-    base = "".join(address.rpartition("/")[:2])
-    write_file(
-        page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address, base=base)
-    )
+    write_file(page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address))
     return page
