@@ -38,7 +38,7 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     if len(studies) < 2:
         raise InputError(f"'{names[0]}' is compared with other studies: name one of them too")
     first, *others = studies.values()
-    how: dict[str, Any] = {"alpha": first.alpha, "margin": first.margin}
+    how: dict[Any, Any] = {"alpha": first.alpha, "margin": first.margin}
     frames = [between(_effects(first), _effects(other), **how).assign(study=other.name) for other in others]
     if any(other.metric != first.metric for other in others) or not any(map(len, frames)):
         raise InputError("these studies have no comparison in common that is judged by one metric")
