@@ -161,15 +161,8 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
 
 @click.command(cls=Command)
 @click.argument("studies", nargs=-1, required=True)
-@click.option(
-    "--tolerance", callback=_percent, help="The tolerated slowdown in percent; else the study's margin."
-)
-@click.option(
-    "--format",
-    type=click.Choice(["text", "markdown", "junit"]),
-    default="text",
-    help="The form of the output.",
-)
+@click.option("--tolerance", callback=_percent, help="The tolerated slowdown in percent; else the margin.")
+@click.option("--format", type=click.Choice(["text", "markdown", "junit"]), default="text", help="The form.")
 @click.option("--pages", default="", help="The address of the published pages, for links in markdown.")
 def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages: str) -> None:
     """Check that the answers of STUDIES show no slowdown: exit status 0 none, 3 slower, 4 open.

@@ -14,31 +14,13 @@ ONE_TEXT = 2 << 20
 """The largest file, in bytes, that is read as one text."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 GROUPS = {
-    "What to run": {"given", "files", "confirm"},
-    "How long": {"profile"},
-    "Where": {"fleet", "out", "pages"},
-    "What to read": {
-        "kind",
-        "sampling_rate",
-        "level",
-        "block",
-        "folder",
-        "schema",
-        "service",
-        "top",
-        "writes",
-    },
-    "What to compare": {
-        "baseline",
-        "controls",
-        "against",
-        "answers",
-        "metric",
-        "higher_is_better",
-        "lower_is_better",
-    },
-    "How to judge": {"margin", "tolerance", "alpha", "looks", "fixed_hosts"},
-    "What to change": {"name", "question", "title", "notes"},
+    "What to run": "given files confirm",
+    "How long": "profile",
+    "Where": "fleet out pages",
+    "What to read": "kind sampling_rate level block folder schema service top writes",
+    "What to compare": "baseline controls against answers metric higher_is_better lower_is_better",
+    "How to judge": "margin tolerance alpha looks fixed_hosts",
+    "What to change": "name question title notes",
 }
 """The headings of options in a help text, by the parameters' names; all others are below "Output"."""
 flag = partial(click.option, is_flag=True)
@@ -50,7 +32,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below their headings."""
-        heading_of = {name: heading for heading, names in GROUPS.items() for name in names}
+        heading_of = {name: heading for heading, names in GROUPS.items() for name in names.split()}
         groups = dict[str, list[tuple[str, str]]]()
         for option in self.get_params(ctx):
             if record := option.get_help_record(ctx):

@@ -20,13 +20,9 @@ _INPUT = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 @flag("--higher-is-better", help="Higher values of the metric are better.")
 @flag("--lower-is-better", help="Lower values of the metric are better.")
 @click.option("--against", multiple=True, metavar="LEVEL=OTHER", help="Compare LEVEL with OTHER; repeatable.")
-@click.option(
-    "--answer", "--answers", "answers", multiple=True, metavar="LEVEL,…", help="Show only these; repeatable."
-)
+@click.option("--answer", "--answers", "answers", multiple=True, metavar="LEVEL,…", help="Show only these.")
 @flag("--hosts-fixed", "fixed_hosts", help="The verdicts hold for these hosts only.")
-@click.option(
-    "--looks", default="", metavar="N,N,…", help="The numbers of blocks at which the study could stop."
-)
+@click.option("--looks", default="", metavar="N,N,…", help="The blocks at which the study could stop.")
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters.")
 @click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
 @flag("--check", help="Exit status 3: slower by more than the margin; 4: open.")

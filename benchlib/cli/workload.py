@@ -93,13 +93,9 @@ def check(name: str) -> None:
 @workload.command()
 @click.argument("name")
 @click.option("--from", "folder", type=_FOLDER, help="A folder of .sql files, each a transaction.")
-@click.option(
-    "--schema", type=click.File(encoding="utf-8-sig"), help="SQL of the tables, of pg_dump --inserts."
-)
+@click.option("--schema", type=click.File(encoding="utf-8-sig"), help="The tables (pg_dump --inserts).")
 @click.option("--from-statements", "service", help="A service or URI with pg_stat_statements.")
-@click.option(
-    "--top", type=click.IntRange(1, 128), default=20, show_default=True, help="The most statements."
-)
+@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many of them.")
 @flag("--writes", help="Include statements that write.")
 def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
     """Make the workload NAME in workloads/ from SQL files, or from the statements that a server runs most.
