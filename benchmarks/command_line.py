@@ -15,7 +15,8 @@ All commands, as `benchlib COMMAND --help` shows them. Do not edit this page: `m
 `--debug` anywhere shows the traceback of an error. [Exit codes](exit-codes.md) and [environment variables](files.md#environment-variables)
 have pages of their own.
 
-Shell completion: `eval "$(_BENCHLIB_COMPLETE=bash_source benchlib)"`; for other shells `zsh_source` or `fish_source`.
+**Shell completion.** Put `eval "$(_BENCHLIB_COMPLETE=bash_source benchlib)"` into `~/.bashrc`. For zsh, put the line with `zsh_source`
+into `~/.zshrc`. For fish, run `_BENCHLIB_COMPLETE=fish_source benchlib > ~/.config/fish/completions/benchlib.fish`.
 """
 
 

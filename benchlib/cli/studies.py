@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from benchlib.cli.terminal import FILE, ONE_TEXT, echo, echo_json, json_option, raise_last
-from benchlib.errors import InputError
+from benchlib.cli.terminal import FILE, Command, Group, echo, echo_json, json_option, raise_last
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @json_option
 @click.pass_context
 def studies(context: click.Context, as_json: bool) -> None:
@@ -21,9 +20,8 @@ def studies(context: click.Context, as_json: bool) -> None:
     \b
     Examples:
       benchlib studies
+      benchlib studies --json
       benchlib studies rename configuration-quick before-the-upgrade
-      benchlib studies edit mine --question "Does a larger random_page_cost help?"
-      benchlib studies export mine
     """
     if context.invoked_subcommand is None:
         _list(as_json)
@@ -53,8 +51,9 @@ def rename(study: str, name: str) -> None:
     """Rename STUDY to NAME; its page, the index and the summary follow.
 
     \b
-    Example:
+    Examples:
       benchlib studies rename configuration-quick before-the-upgrade
+      benchlib studies rename mine theirs
     """
     from benchlib.study import curate
 
@@ -81,15 +80,16 @@ def delete(study: str) -> None:
 
 @studies.command()
 @click.argument("study")
-@click.option("--question", help="The question that heads its page.")
-@click.option("--title", help="What it is called.")
-@click.option("--notes", help="A note for its page; '' takes it away.")
+@click.option("--question", help="The question at the head of its page; the original one stays below it.")
+@click.option("--title", help="Its title.")
+@click.option("--notes", help="A note for its page; '' removes it.")
 def edit(study: str, **words: str | None) -> None:
-    """Change question, title or notes of STUDY, never its plan or data. Its page also shows the original question.
+    """Change question, title or notes of STUDY, never its plan or data.
 
     \b
-    Example:
-      benchlib studies edit mine --question "Does a larger random_page_cost help?" --notes "On the old disk."
+    Examples:
+      benchlib studies edit mine --question "Does a larger random_page_cost help?"
+      benchlib studies edit mine --title "Page costs" --notes "On the old disk."
     """
     from benchlib.study import curate
 
@@ -104,7 +104,8 @@ def export(study: str, file: Path | None) -> None:
     """Write STUDY into one FILE (STUDY.study.zip) for 'benchlib import' on another machine.
 
     \b
-    Example:
+    Examples:
+      benchlib studies export mine
       benchlib studies export mine /mnt/usb/mine.study.zip
     """
     from benchlib.study import curate
@@ -114,14 +115,15 @@ def export(study: str, file: Path | None) -> None:
     echo(f"{file}: {file.stat().st_size / 1000:,.0f} kB")
 
 
-@click.command("import")
+@click.command("import", cls=Command)
 @click.argument("file", type=FILE)
-@click.option("--name", help="Keep it under this name instead of its own.")
+@click.option("--name", help="Save it under this name instead of its own.")
 def import_command(file: Path, name: str | None) -> None:
-    """Import the study in FILE, which 'benchlib studies export' has written.
+    """Import the study in FILE, an archive of 'benchlib studies export'.
 
     \b
-    Example:
+    Examples:
+      benchlib import mine.study.zip
       benchlib import mine.study.zip --name theirs
     """
     from benchlib.study import curate
@@ -139,13 +141,13 @@ def _follow(study: str) -> None:
 
 
 def _trends() -> Any:
-    """Import what draws from another folder: matplotlib reads settings from the working one, which may be anybody's."""
+    """Import the module from its own folder: matplotlib reads settings from the working folder."""
     with contextlib.chdir(Path(__file__).parent):
         from benchlib.report import trends
     return trends
 
 
-# --- what they say --------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------
 
 
 def _percent(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
@@ -157,22 +159,17 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
     raise click.BadParameter(f"want percent, such as 3 or '3 %', not {text!r}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("studies", nargs=-1, required=True)
-@click.option("--tolerance", callback=_percent, help="How many percent slower is tolerated; else the margin.")
+@click.option("--tolerance", callback=_percent, help="The tolerated slowdown in percent; else the margin.")
 @click.option("--format", type=click.Choice(["text", "markdown", "junit"]), default="text", help="The form.")
-@click.option("--pages", default="", help="The address where pages are published, for markdown's links.")
+@click.option("--pages", default="", help="The address of the published pages, for links in markdown.")
 def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages: str) -> None:
-    """Check that the answers of STUDIES show no slowdown: a gate for CI.
-
-    Exit status 0: every answer is no slower than tolerated. 3: one is slower by more. 4: one is open
-    (inconclusive, invalid, condition not met, not measured); more blocks may decide it.
-
-    Compare two builds as levels of one study, in the same blocks. Two separate runs differ by the drift of the host,
-    often by more than the change does, and no statistics can separate the two afterwards.
+    """Check that the answers of STUDIES show no slowdown: exit status 0 none, 3 slower, 4 open.
 
     \b
     Examples:
+      benchlib check gate
       benchlib check gate --tolerance 3
       benchlib check gate --format junit > gate.xml
     """
@@ -184,16 +181,14 @@ def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages:
     sys.exit(status(rows))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("studies", nargs=-1, required=True)
 def compare(studies: tuple[str, ...]) -> None:
-    """Compare the effects of STUDIES with the effects of the first: different, the same, or open?
-
-    Prints and publishes the changes, their differences with intervals, and the setup of each study. Throughput of
-    different days is not compared: it is a property of the host.
+    """Compare the effects of STUDIES with the effects of the first.
 
     \b
-    Example:
+    Examples:
+      benchlib compare before after
       benchlib compare configuration-recorded configuration-quick
     """
     words, page = _trends().compare(studies)
@@ -201,73 +196,16 @@ def compare(studies: tuple[str, ...]) -> None:
     echo(f"page: {page}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("notebook")
-@click.option("--metric", default="", help="The figure to compare by; else the latest study's own.")
+@click.option("--metric", default="", help="The metric; else the latest study's own.")
 def history(notebook: str, metric: str) -> None:
     """Show the effects of the saved studies of NOTEBOOK over time, with change points.
 
     \b
-    Example:
+    Examples:
+      benchlib history configuration
       benchlib history configuration --metric latency_p99_ms
     """
-    history = _trends().history
-    words, remarks, page = history(notebook, metric)
+    words, remarks, page = _trends().history(notebook, metric)
     echo("\n".join([words.to_string(index=False), *remarks, f"page: {page}"]))
-
-
-@click.command()
-@click.argument("folder", type=click.Path(exists=True, path_type=Path))
-@click.option("--level", help="A regular expression that finds the level in a file's path; its group counts.")
-@click.option("--block", help="A regular expression that finds the block in a file's path.")
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("trials.csv"),
-    show_default=True,
-    help="The file that is written.",
-)
-def collect(folder: Path, level: str | None, block: str | None, out: Path) -> None:
-    """Collect the outputs in FOLDER (or one file with many runs) as trials for 'benchlib analyze'.
-
-    Prints what was understood, a row a run, and what such data cannot tell: above all what drift of the host
-    nobody could exclude. Nothing that cannot be read is left out silently.
-
-    \b
-    Examples:
-      benchlib collect results/
-      benchlib collect pgbench-tools/results
-      benchlib collect results/ --level 'pg(\\d+)' --block 'run(\\d+)'
-      benchlib analyze trials.csv --baseline pg16
-    """
-    import pandas as pd
-
-    from benchlib.host import files
-    from benchlib.load.collected import COLUMNS, Source
-    from benchlib.load.collected import collect as collected_from
-    from benchlib.plan.words import decoded
-
-    paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
-    try:
-        large = [path for path in paths if path.stat().st_size >= ONE_TEXT]
-        found = [
-            Source(
-                path.name if path == folder else path.relative_to(folder).as_posix(),
-                decoded(files.read_plain(path)), path.stat().st_mtime,
-            )
-            for path in paths
-            if path.absolute() != out.absolute() and path not in large
-        ]  # fmt: skip
-        collected = collected_from(found, level, block)
-        frame = pd.DataFrame(collected.rows, columns=[*COLUMNS])
-        files.write(out, frame.to_csv(index=False))
-    except OSError as reason:
-        raise InputError(f"{reason.filename or out}: {reason.strerror}") from None
-    echo(frame.drop(columns="error").to_string(index=False, na_rep="-"))
-    if passed := [*collected.passed_over, *map(str, large)]:
-        more = f" and {len(passed) - 10} more" if len(passed) > 10 else ""
-        echo(f"passed over, no output of a run: {', '.join(passed[:10])}{more}", err=True)
-    for note in collected.notes:
-        echo(f"note: {note}", err=True)
-    baseline = collected.rows[0]["level"]
-    echo(f"{out}: {len(frame)} trials; try: benchlib analyze {out} --baseline '{baseline}'", err=True)

@@ -8,7 +8,7 @@ import click
 import tomli_w
 from pydantic import ValidationError
 
-from benchlib.cli.terminal import echo, tell
+from benchlib.cli.terminal import Group, echo, flag, tell
 from benchlib.errors import InputError, os_errors_as
 from benchlib.host import files
 from benchlib.load.workloads import LIBRARY, load_workload, workload_paths
@@ -19,7 +19,7 @@ from benchlib.plan.workload import Workload
 _FOLDER = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
 
-@click.group()
+@click.group(cls=Group)
 def workload() -> None:
     """List, show, check and make workloads; your own are in workloads/ of the working folder.
 
@@ -33,11 +33,12 @@ def workload() -> None:
 
 @workload.command("list")
 def workload_list() -> None:
-    """List the workloads by name; your own come first, with their paths.
+    """List the workloads by name; your own have their paths.
 
     \b
-    Example:
+    Examples:
       benchlib workload list
+      benchlib workload list | grep update
     """
     for name, path in sorted(workload_paths().items()):
         try:
@@ -53,7 +54,8 @@ def show(name: str) -> None:
     """Show the workload NAME (or a .toml file) as a TOML file.
 
     \b
-    Example:
+    Examples:
+      benchlib workload show simple-update
       benchlib workload show simple-update > workloads/mine.toml
     """
     keys = load_workload(name).model_dump(mode="json", exclude_defaults=True)
@@ -63,13 +65,12 @@ def show(name: str) -> None:
 @workload.command()
 @click.argument("name")
 def check(name: str) -> None:
-    """Try the workload NAME (or a .toml file): one transaction of each script, on a new server.
-
-    Plans are shown, and what must hold afterwards is tried too. The exit status is 2 where a script fails.
+    """Run one transaction of each script of the workload NAME (or a .toml file) on a new server, with plans and invariant.
 
     \b
-    Example:
-      benchlib workload check mine
+    Examples:
+      benchlib workload check tpcb-like
+      benchlib workload check workloads/mine.toml
     """
     from benchlib.study.workload_check import try_scripts
 
@@ -80,34 +81,28 @@ def check(name: str) -> None:
         heading = f"script {number}, weight {script.weight}: {error or 'runs'}"
         echo("\n".join([heading, *plans]))
     if not work.scripts:
-        echo(f"its data were loaded; it has no scripts for pgbench, so nothing of {work.tool}'s was tried")
+        echo(f"its data were loaded; it has no scripts for pgbench, so {work.tool} was not run")
     elif work.invariant.count or work.invariant.violations:
-        echo("what must hold afterwards was tried")
+        echo("the invariant was checked")
     else:
-        echo("no invariant: no trial checks what it left")
+        echo("no invariant: trials check no result")
     if failed:
         raise InputError(f"{failed} of {len(work.scripts)} scripts fail")
 
 
 @workload.command()
 @click.argument("name")
-@click.option("--from", "folder", type=_FOLDER, help="Of .sql files, each a transaction ('-- weight: 3').")
-@click.option(
-    "--schema", type=click.File(encoding="utf-8-sig"), help="SQL of the tables (pg_dump --inserts)."
-)
-@click.option("--from-statements", "service", help="A connection service or URI: its pg_stat_statements.")
-@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many.")
-@click.option("--writes", is_flag=True, help="Take statements that write, too.")
+@click.option("--from", "folder", type=_FOLDER, help="A folder of .sql files, each a transaction.")
+@click.option("--schema", type=click.File(encoding="utf-8-sig"), help="The tables (pg_dump --inserts).")
+@click.option("--from-statements", "service", help="A service or URI with pg_stat_statements.")
+@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many of them.")
+@flag("--writes", help="Include statements that write.")
 def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
     """Make the workload NAME in workloads/ from SQL files, or from the statements that a server runs most.
 
-    A comment such as '-- weight: 3' in a file gives its script a weight; '--schema' takes what pg_dump
-    --no-owner --inserts gives. Statements are prepared where they run, which tells the types of their parameters, and nothing
-    else is done there. Values are drawn as pg_stats says, on tables like those that are filled
-    likewise. So the file holds values of your tables.
-
     \b
     Examples:
+      benchlib workload new mine --from queries
       benchlib workload new mine --from queries --schema schema.sql
       benchlib workload new shop --from-statements shop --top 30
     """
@@ -124,14 +119,11 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
         if folder:
             keys = {"name": name, "title": f"The queries of {folder.name}", **_of_files(folder, schema)}
             lacking = dict.fromkeys(v for script in keys["scripts"] for v in variables_of(script["sql"]))
-            lines += (
-                [f"variables that a level's load.variables must give: {', '.join(lacking)}"]
-                if lacking
-                else []
-            )
+            if lacking:
+                lines.append(f"variables that a level's load.variables must give: {', '.join(lacking)}")
         else:
             keys, lines = workload_of(Remote(Target(server=service or "")), name, top, writes=writes)
-            lines.append("the file holds values that pg_stats has of your tables: keep it where these may be")
+            lines.append("the file has values of your tables (from pg_stats): keep it where these may be")
         count = len(Workload.model_validate(keys).scripts)
     except ValidationError as reason:
         raise InputError(f"no workload: {first_problem(reason)}") from None
@@ -142,7 +134,7 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
 
 
 def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
-    """Return the parts of a workload from SQL files: a script of each, and the statements that make its tables."""
+    """Return the parts of a workload from SQL files: a script per file, and the statements that make its tables."""
     scripts = []
     for path in sorted(folder.glob("*.sql")):
         try:

@@ -1,4 +1,4 @@
-"""The bars of a table of answers: a change with its interval on one axis that all rows share."""
+"""The bars of a table of answers: changes with their intervals on a common axis."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ _WIDTH, _EDGE = 240, 10
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _FINE = (-50, -20, -10, -5, -2, 0, 2, 5, 10, 20, 50, 100)
 _APART = 42
-"""So far apart labels of the axis are at least."""
+"""The least distance of two labels of the axis."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Axis:
 
     @classmethod
     def of(cls, answers: Iterable[Answer]) -> "Axis":
-        """Return the axis on which all valid answers lie."""
+        """Return the axis of all valid answers."""
         ends = [
             math.log1p(each / 100)
             for answer in answers
@@ -35,41 +35,33 @@ class Axis:
         return cls(low - room, high + room)
 
     def at(self, percent: float) -> float:
-        """Return the place of a change in percent, within the drawing."""
+        """Return the x coordinate of a change in percent, within the drawing."""
         log = math.log1p(max(percent, -99.9) / 100)
         place = _EDGE + (_WIDTH - 2 * _EDGE) * (log - self.low) / (self.high - self.low)
         return round(min(max(place, 2.0), _WIDTH - 2.0), 1)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """The places of the axis that have a label, and the label."""
-        wide = self.high - self.low > math.log(4)
-        if wide:
-            named = [(100 * (factor - 1), f"{factor:g} ×") for factor in _TICKS]
-        else:
-            named = [
-                (float(percent), f"{percent:+d} %".replace("-", "−") if percent else "0") for percent in _FINE
-            ]
-        inside = [
-            (percent, label) for percent, label in named if self.low <= math.log1p(percent / 100) <= self.high
-        ]
-        kept = list[tuple[float, str]]()
-        for percent, label in sorted(inside, key=lambda tick: abs(math.log1p(tick[0] / 100)), reverse=True):
+        """The coordinates and texts of the labels."""
+        named = {100 * (factor - 1): f"{factor:g} ×" for factor in _TICKS}
+        if self.high - self.low <= math.log(4):
+            named = {float(percent): f"{percent:+d} %".replace("-", "−") for percent in _FINE} | {0.0: "0"}
+        inside = [percent for percent in named if self.low <= math.log1p(percent / 100) <= self.high]
+        shown = {self.at(0): named[0.0]}
+        for percent in sorted(inside, key=lambda percent: -abs(math.log1p(percent / 100))):
             place = self.at(percent)
-            if not percent or all(
-                abs(place - other) >= _APART for other in (self.at(0), *(x for x, _ in kept))
-            ):
-                kept.append((place, label))
-        return sorted(kept)
+            if all(abs(place - other) >= _APART for other in shown):
+                shown[place] = named[percent]
+        return sorted(shown.items())
 
 
 def has_bar(answer: Answer) -> bool:
-    """Whether a comparison has numbers to draw."""
+    """Return whether a comparison has numbers to draw."""
     return answer.verdict != "invalid" and all(
         map(math.isfinite, (answer.percent_change, answer.ci_low, answer.ci_high))
     )
 
 
 def shown_first(answers: Sequence[Answer], most: int = 5) -> tuple[Sequence[Answer], Sequence[Answer]]:
-    """Return the answers that a page shows open, and those that it folds."""
+    """Return the answers that a page shows, and those that it folds."""
     return answers[:most], answers[most:]

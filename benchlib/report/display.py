@@ -1,7 +1,6 @@
-"""How frames and figures show themselves in a notebook: numbers with few digits, figures as SVG with a text for those who cannot see.
+"""The output of frames and figures in a notebook: numbers with few digits, figures as SVG with an alternative text.
 
-A frame that belongs on the page beside its table (effects, limits, setup) carries its rows as data in the output, so that the
-executed notebook alone makes the page.
+The output of effects, limits and setup also has their rows as data: the page needs only the executed notebook.
 """
 
 import io
@@ -13,29 +12,26 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from benchlib.report.notebooks import ABOUT, DATA
 from benchlib.report.style import DARK, LIGHT
 from benchlib.stats.effects import SHOWN
 from benchlib.study.frames import as_data
 
-DATA = "application/vnd.benchlib+json"
-"""The type of an output that holds a frame's rows: ``kind, rows, attrs``."""
-ABOUT = "benchlib"
-"""The metadata of a figure's output: ``title, caption, alt, csv``."""
 _KINDS = {
     "effects": {"level", "against", "percent_change", "verdict"},
     "limits": {"code", "text"},
     "setup": {"what", "value"},
 }
-"""The frames whose rows a page needs, and the columns without which a frame is only a part of one."""
+"""The frames whose rows a page needs, and the columns that a whole frame has."""
 _READ = {"effects": SHOWN, "limits": ["code", "text", "grave"]}
-"""The columns that a table shows of these frames; their data have all."""
+"""The columns that a table shows; the data have all."""
 _MOST_ALT = 600
 _MOST_ROWS = 60
 
 
 def install(shell: InteractiveShell) -> None:
-    """Make the frames and figures of this kernel show themselves as pages need them."""
-    from benchlib.report.plot import LOOK  # which describes its figures by this module
+    """Register the formats of frames and figures in a kernel."""
+    from benchlib.report.plot import LOOK  # which imports this module
 
     # the backend registers its own formats, and interactive drawing, when it is loaded: before they are replaced here
     plt.switch_backend(matplotlib.get_backend())
@@ -51,13 +47,13 @@ def install(shell: InteractiveShell) -> None:
 
 
 def _number(value: float) -> str:
-    """A number with four digits that count: ``12,345``, ``1.234``, ``0.0001234``."""
+    """Format a number with four significant digits: ``12,345``, ``1.234``, ``0.0001234``."""
     digits = f"{value:,.4g}"
     return f"{value:,.0f}" if "e" in digits and abs(value) >= 1 else digits
 
 
 def _table(frame: pd.DataFrame) -> str:
-    """Return a frame as an HTML table: no numbers of rows, no words for what is missing, a line where there are no rows."""
+    """Return a frame as an HTML table without row numbers; missing values are empty."""
     if frame.empty:
         return "<p>No rows.</p>"
     kind = frame.attrs.get("kind")
@@ -76,24 +72,21 @@ def _rows(frame: pd.DataFrame, **_: Any) -> dict[str, Any] | None:
 
 
 def described(figure: Figure, caption: str, rows: pd.DataFrame) -> None:
-    """Give a figure its caption, and the numbers that it shows: for its text, and for a download."""
+    """Attach a caption and the numbers shown to a figure, for its alternative text and download."""
     figure.benchlib = {"caption": caption, "rows": rows}  # type: ignore[attr-defined]
 
 
 def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
+    """Return a figure as SVG, the same text each time, and its metadata."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "benchlib", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
     about = getattr(figure, "benchlib", {"caption": "", "rows": pd.DataFrame()})
-    title = figure.get_suptitle() or next(
-        (axes.get_title() or axes.get_title("left") for axes in figure.axes), ""
-    )
-    rows = about["rows"]
-    told = "; ".join(
-        ", ".join(f"{name} {_cell(value)}" for name, value in row.items())
-        for row in rows.head(8).to_dict("records")
-    )
-    alt = f"{title}. {told}"[:_MOST_ALT]
+    titles = [axes.get_title() or axes.get_title("left") for axes in figure.axes]
+    title, rows = figure.get_suptitle() or "".join(titles[:1]), about["rows"]
+    cells = rows.head(8).map(lambda value: _number(value) if isinstance(value, float) else value)
+    words = [", ".join(f"{name} {value}" for name, value in row.items()) for row in cells.to_dict("records")]
+    alt = f"{title}. {'; '.join(words)}"[:_MOST_ALT]
     csv = rows.to_csv(index=False, float_format="%.6g")
     return _coloured(out.getvalue()), {
         ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}
@@ -101,7 +94,7 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
 
 
 def _coloured(svg: str) -> str:
-    """Return an SVG whose colours follow the reader's light or dark setting."""
+    """Return an SVG with colours for light and dark pages."""
     start = svg.index("<svg")
     for name, colour in LIGHT.items():
         svg = svg.replace(colour, f"var(--{name})")
@@ -115,7 +108,3 @@ def figure_output(axes: Any) -> dict[str, Any]:
     """Return a figure as a notebook's output has it."""
     svg, about = _svg(axes.get_figure())
     return {"output_type": "display_data", "data": {"image/svg+xml": svg}, "metadata": about}
-
-
-def _cell(value: Any) -> str:
-    return _number(value) if isinstance(value, float) else str(value)

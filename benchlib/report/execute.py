@@ -1,4 +1,4 @@
-"""Running a notebook: papermill executes it in a kernel of its own; here are the parameters, the progress and the way to stop it."""
+"""Running a notebook by papermill: its parameters, its progress, and how it is stopped."""
 
 import contextlib
 import json
@@ -20,8 +20,9 @@ from benchlib.report.notebooks import Node, read_notebook
 from benchlib.study.store import notebooks, project_root
 
 PROGRESS_VARIABLE = "BENCHLIB_PROGRESS"
-"""Names the pipe to which a kernel writes a line for each step."""
+"""The variable with the name of the pipe to which a kernel writes its progress."""
 _STOPPED = "stopped; run the same command again to continue from the saved trials"
+_END = "\0"
 Listen = Callable[[str], None]
 
 
@@ -29,7 +30,7 @@ def find_notebook(name: str) -> Path:
     """Return the notebook of that name in ``notebooks/``, or at that path.
 
     Raises:
-        InputError: there is none; the message lists those that exist.
+        InputError: there is none; the message lists the known ones.
 
     """
     known = notebooks()
@@ -58,30 +59,29 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
 
 
 def execute(path: Path, given: Mapping[str, Any], listen: Listen = lambda line: None) -> Node:
-    """Execute a notebook with papermill; return the executed notebook. Ctrl-C and SIGTERM stop its kernel in order.
+    """Execute a notebook with papermill; return the executed notebook. Ctrl-C and SIGTERM interrupt its kernel.
 
     Raises:
         InputError: a parameter is unknown, or of the wrong type; nothing was started.
-        BenchlibError: the one that the notebook raised.
+        BenchlibError: an error of the library in the notebook.
         Interrupted: Ctrl-C, or SIGTERM.
-        NotebookError: the notebook failed with an error of its own.
+        NotebookError: the notebook failed with another error.
 
     """
     values = checked(notebook_parameters(path), given)
     allow_open_files()
-    os.environ.setdefault(
-        "JUPYTER_PREFER_ENV_PATH", "1"
-    )  # the kernel of this environment, not one of the account
+    # the kernel of this environment, not one of the account
+    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
     with tempfile.TemporaryDirectory() as folder:
         pipe, output = Path(folder) / "progress", Path(folder) / path.name
         os.mkfifo(pipe)
         job = _Papermill(path, {name: values[name] for name in given}, output, pipe)
-        with _stopping(job, aloud=bool(values.get("run"))), job.hearing(listen):
+        with _stopping(job, shown=bool(values.get("run"))), job.progress(listen):
             job.start()
             while job.is_alive():
                 job.join(0.2)
         reason = job.reason and _as_ours(job.reason, read_notebook(output) if output.is_file() else None)
-        if job.stopped:  # the library says what is saved, where it had begun
+        if job.stopped:  # the library's message names the saved trials
             raise reason if isinstance(reason, Interrupted) else Interrupted(_STOPPED)
         if reason:
             raise reason
@@ -89,7 +89,7 @@ def execute(path: Path, given: Mapping[str, Any], listen: Listen = lambda line: 
 
 
 class NotebookError(StudyError):
-    """A notebook failed with an error that is not the library's; ``notebook`` has the traceback in its outputs."""
+    """An error of a notebook that is not the library's; the outputs of ``notebook`` have the traceback."""
 
     def __init__(self, message: str, notebook: Node | None) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class NotebookError(StudyError):
 
 
 class _Papermill(threading.Thread):
-    """papermill in a thread: signals reach the main thread, which interrupts the kernel instead of killing it."""
+    """papermill in a thread: the main thread gets the signals, and interrupts the kernel instead of killing it."""
 
     def __init__(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> None:
         super().__init__(daemon=True)
@@ -112,12 +112,11 @@ class _Papermill(threading.Thread):
         from jupyter_core.utils import ensure_event_loop
 
         job = self
-
-        own = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
-        sockets = str(self.pipe.with_name("kernel"))  # in a private folder, of this kernel alone
+        variables = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
+        sockets = str(self.pipe.with_name("kernel"))
 
         class Manager(AsyncKernelManager):
-            """A kernel that is reached by sockets in a folder, not by ports, and imports nothing of the working folder first."""
+            """A kernel with sockets in a private folder, without ports."""
 
             transport = "ipc"
 
@@ -129,7 +128,7 @@ class _Papermill(threading.Thread):
                 return sockets
 
             async def start_kernel(self, **how: Any) -> None:  # type: ignore[override]
-                await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **own}})
+                await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **variables}})
 
         try:
             papermill.execute_notebook(
@@ -144,57 +143,54 @@ class _Papermill(threading.Thread):
             ensure_event_loop().close()  # that of this thread
 
     def _go_on(self, **_: object) -> None:
-        """Begin no cell any more once it is to stop: between two cells a kernel hears no signal."""
+        """Start no other cell after a stop: between two cells a kernel ignores signals."""
         if self.stopped:
             raise Interrupted(_STOPPED)
 
     def stop(self) -> None:
-        """Interrupt the cell that runs, and begin no other."""
+        """Interrupt the running cell, and start no other."""
         self.stopped = True
         if process := getattr(getattr(self.manager, "provisioner", None), "pid", None):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGINT)
 
     @contextlib.contextmanager
-    def hearing(self, listen: Listen) -> Iterator[None]:
-        """Hand on each line that the kernel writes."""
-        # open for reading and writing: it never waits, and never ends before the notebook does
-        with open(self.pipe, "r+b", buffering=0) as file:  # noqa: PTH123 - unbuffered
-            reader = threading.Thread(target=self._read, args=(file, listen), daemon=True)
+    def progress(self, listen: Listen) -> Iterator[None]:
+        """Call ``listen`` with each line that the kernel writes."""
+        # for reading and writing: opening never waits, and reading does not end before the notebook
+        descriptor = os.open(self.pipe, os.O_RDWR)
+        with os.fdopen(descriptor, newline="\n", errors="replace") as file:
+
+            def read() -> None:
+                for line in iter(file.readline, f"{_END}\n"):
+                    listen(line[:-1])
+
+            reader = threading.Thread(target=read, daemon=True)
             reader.start()
             try:
                 yield
             finally:
-                file.write(b"\0\n")
+                os.write(descriptor, f"{_END}\n".encode())
                 reader.join()
-
-    def _read(self, file: Any, listen: Listen) -> None:
-        rest = b""
-        while True:
-            *lines, rest = (rest + file.read(65536)).split(b"\n")
-            for line in lines:
-                if line == b"\0":
-                    return
-                listen(line.decode(errors="replace"))
 
 
 def _arguments() -> list[str]:
-    """Return the arguments of a kernel: modules beside ``notebooks/`` come after all others, so that they stand in for none."""
+    """Return the arguments of a kernel; modules beside ``notebooks/`` are last on its path and replace no other."""
     root, words = project_root(), ["--log-level=50", "--InteractiveShellApp.ignore_cwd=True"]
-    words.append("--HistoryManager.hist_file=:memory:")  # kernels at the same time would wait for one file
+    words.append("--HistoryManager.hist_file=:memory:")  # one file would block parallel kernels
     if files.trusted(root):
-        # the library first: one that is installed to be edited is found after all paths
+        # import the library first: an editable installation comes after all paths
         line = f"__import__('benchlib'); __import__('sys').path.append({str(root)!r})"
         words.append(f"--InteractiveShellApp.exec_lines={line}")
     return words
 
 
 @contextlib.contextmanager
-def _stopping(job: _Papermill, *, aloud: bool) -> Iterator[None]:
-    """Interrupt the kernel at Ctrl-C or SIGTERM; the library in it then stops the servers and keeps what is saved."""
+def _stopping(job: _Papermill, *, shown: bool) -> Iterator[None]:
+    """Interrupt the kernel at Ctrl-C or SIGTERM; the library in it then stops the servers."""
 
     def stop(*_: object) -> None:
-        if aloud and not job.stopped:
+        if shown and not job.stopped:
             os.write(2, "\nstopping: the current trial is dropped, the servers stop …\n".encode())
         job.stop()
 
@@ -210,7 +206,7 @@ def _stopping(job: _Papermill, *, aloud: bool) -> Iterator[None]:
 
 
 def _as_ours(reason: Exception, notebook: Node | None) -> Exception:
-    """Return the library's own error for what papermill raised."""
+    """Return the library's error for an error of papermill."""
     name, message = getattr(reason, "ename", type(reason).__name__), str(getattr(reason, "evalue", reason))
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):

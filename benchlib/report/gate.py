@@ -1,4 +1,4 @@
-"""What a gate says of saved studies: as text, as Markdown for a comment, as JUnit's XML for any CI."""
+"""The gate over saved studies, as text, as Markdown for a comment, or as JUnit's XML."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,16 @@ from benchlib.study.store import StudyFolder
 
 NOISE = "noise"
 Row = tuple[str, ...]
-"""Of a comparison in words: outcome (one of the gate's, of a control ``noise``), study, comparison, change, reason."""
+"""A comparison in words: outcome (of a control ``noise``), study, comparison, change, reason."""
 _NO_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "template"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_LOADER = jinja2.FileSystemLoader(Path(__file__).parent / "template")
+_TEMPLATES = jinja2.Environment(loader=_LOADER, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def gate_study(name: str, tolerance: float | None) -> list[Row]:
     """Gate the answers of a study, or all comparisons where it declares none.
 
-    Trials that were planned and are missing count: nothing passes for want of data. The tolerance, a fraction, is the study's
-    margin where none is given.
+    Missing trials count: nothing passes for want of data. The tolerance is a fraction; without one, it is the study's margin.
 
     Raises:
         InputError: there is no such study, or it is damaged.
@@ -42,11 +37,9 @@ def gate_study(name: str, tolerance: float | None) -> list[Row]:
         factor = StudyFolder(name).read().plan.factor
         levels = [level for level in factor.pairs() if level not in factor.controls] or [factor.baseline]
         return [_row(UNKNOWN, name, ", ".join(levels), "", str(reason))]
-    answers = {answer.level for answer in data.answers}
-    rows = [
-        row.model_dump() for row in data.comparisons if row.level in answers or row.level in data.controls
-    ]
-    gated_rows = gated(name, rows, data.model_dump(), data.margin if tolerance is None else tolerance)
+    counting = [*data.answers, *(row for row in data.comparisons if row.level in data.controls)]
+    limit = data.margin if tolerance is None else tolerance
+    gated_rows = gated(name, [row.model_dump() for row in counting], data.model_dump(), limit)
     if data.complete:
         gated_rows.append(_row(UNKNOWN, name, "every trial", "", f"not complete: {data.complete}"))
     return gated_rows + [
@@ -63,22 +56,22 @@ def gated(
         control = row["level"] in attrs["controls"]
         outcome, why = (NOISE, "the A/A control") if control else gate(row, attrs, tolerance)
         change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
-        told = f"{change} ({interval})" if interval else change.replace("–", "")
-        words.append(_row(outcome, name, f"{row['level']} against {row['against']}", told, why))
+        measured = f"{change} ({interval})" if interval else change.replace("–", "")
+        words.append(_row(outcome, name, f"{row['level']} against {row['against']}", measured, why))
     return words
 
 
 def status(rows: Sequence[Row]) -> int:
-    """Return the exit status: 0 where all pass, 3 where one is slower than tolerated, else 4."""
+    """Return the exit status: 0 if all pass, 3 if one is slower than tolerated, else 4."""
     outcomes = {outcome for outcome, *_ in rows} - {NOISE}
     return 3 if SLOWER in outcomes else 0 if outcomes == {PASSED} else 4
 
 
 def written(rows: Sequence[Row], form: str = "text", pages: str = "") -> str:
-    """Return the rows as text, markdown or junit; ``pages`` is what links to the studies' pages begin with."""
+    """Return the rows as text, markdown or junit; ``pages`` is the address of the studies' pages."""
     return _TEMPLATES.get_template(f"gate.{form}.j2").render(rows=rows, pages=pages).strip()
 
 
 def _row(*words: str) -> Row:
-    """Return words without line ends and characters that a terminal obeys or no XML may hold."""
+    """Return words without line ends, control characters and characters that XML forbids."""
     return tuple(_NO_XML.sub("", printable(" ".join(text.split()))) for text in words)

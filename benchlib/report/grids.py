@@ -1,4 +1,4 @@
-"""A grid's changes as a matrix: a heat map with the change in each cell, and the geometric means of rows and columns."""
+"""The changes of a grid as a heat map, with the geometric means of rows and columns."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from benchlib.report.style import INK, MUTED
 _WIDTH, _CELL, _ROOM = 9.6, 0.85, 8.4
 """Inches: the width of a figure, the least width of a cell, and the width of all cells of a figure."""
 CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
-"""From worse to better. The fills are the same on light and dark pages, and so is the text on them."""
+"""From worse to better. Fills and text are the same on light and dark pages."""
 ON_CELL = "#101010"
 _MEAN = "geometric\nmean"
 
@@ -38,7 +38,7 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
     cells["verdict"] = compared["verdict"]
     cells["text"] = percents.map(lambda change: percent_words(change)[0])
     cells["text"] = cells["text"].mask(cells["verdict"].eq("invalid"), "invalid").fillna("reference")
-    # of one reference for all, that is a cell like the others: without a change
+    # a common reference is a cell without a change
     shared = compared["against"].nunique() == 1
     cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
     panels = list(cells.groupby(others, sort=False)) if others else [((), cells)]
@@ -48,19 +48,16 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
     biggest = max([0.01, *cells["log"].dropna().abs()])
     better = 1 if compared.attrs.get("higher_is_better", True) else -1
+    look = {"vmin": -biggest, "vmax": biggest, "cmap": CHANGES, "cbar": False, "linewidths": 2}
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     for ax, (panel, of_panel) in zip(axes.flat, panels, strict=False):
         logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
-        sns.heatmap(
-            better * logs, vmin=-biggest, vmax=biggest, cmap=CHANGES, cbar=False, linewidths=2, ax=ax,
-        )  # fmt: skip
+        sns.heatmap(better * logs, ax=ax, **look)
         for (y, x), words in np.ndenumerate(text.to_numpy()):
-            filled = np.isfinite(logs.to_numpy()[y, x])
-            ax.text(
-                x + 0.5, y + 0.5, words, ha="center", va="center", color=ON_CELL if filled else MUTED,
-                fontweight="bold" if sure.iat[y, x] else "normal",
-            )  # fmt: skip
+            colour = ON_CELL if np.isfinite(logs.to_numpy()[y, x]) else MUTED
+            weight = "bold" if sure.iat[y, x] else "normal"
+            ax.text(x + 0.5, y + 0.5, words, ha="center", va="center", color=colour, fontweight=weight)
         ax.set(xlabel=across, ylabel=down if ax in axes[:, 0] else "")
         named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
         ax.set_title(", ".join(named), loc="left", fontweight="normal")
@@ -72,24 +69,19 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
             ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
     title = f"Change of {compared.attrs.get('title', 'the metric')} in each cell of the grid"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    columns = ["against", "percent_change", "ci_low", "ci_high", "verdict"]
-    described(
-        figure,
-        "Blue is better, orange is worse. Bold: shown to differ, all cells judged together. "
-        "Intervals are in the table of effects, and in the CSV file."
-        + " In the means, the reference counts as no change."
-        * shared,
-        design.join(compared[columns], how="inner").reset_index(),
-    )
+    caption = "Blue is better, orange is worse. Bold: shown to differ, all cells judged together."
+    caption += " In the means, the reference counts as no change." if shared else ""
+    rows = compared[["against", "percent_change", "ci_low", "ci_high", "verdict"]]
+    described(figure, caption, design.join(rows, how="inner").reset_index())
     return figure
 
 
 def _matrix(
     cells: pd.DataFrame, down: str, across: str, rows: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return a panel of a grid as three matrices: logs of the ratios, their words, and whether a difference is shown.
+    """Return a panel as three matrices: logs of the ratios, their words, and whether a difference is shown.
 
-    A last row and column hold geometric means, where they are of several comparisons.
+    The last row and column have geometric means, if they are of several comparisons.
     """
     columns = [*dict.fromkeys(cells[across])]
 

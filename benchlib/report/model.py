@@ -1,6 +1,6 @@
-"""A page as data: the answers to a study's question as rows, what limits them as records, the setup as pairs. Pure.
+"""A page as data: a study's answers and their limits as records, its setup as pairs. Pure.
 
-The index, the summary, ``check``, ``compare`` and ``history`` read this, and there is no other way from results to words.
+The index, the summary, ``check``, ``compare`` and ``history`` read this too.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from benchlib.plan.planning import SAYS_BOTH
 from benchlib.stats.limits import SENTENCES
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A figure that is null in JSON where it is not known."""
+"""A number; null in JSON if it is unknown."""
 
 VERDICTS = {
     "faster": "{level} was faster than {against}: {change}.",
@@ -31,10 +31,11 @@ VERDICTS = {
 
 
 class Answer(BaseModel, frozen=True):
-    """One comparison. ``base`` and ``mean`` are in the metric's unit, changes and intervals in percent, NaN where not known.
+    """A comparison: ``base`` and ``mean`` in the metric's unit, changes and intervals in percent, NaN if unknown.
 
-    ``answer`` has a reader's words where the comparison answers the question. ``limit`` is the limit that matters most,
-    ``unmet`` the conditions that were not met.
+    - ``answer``: a reader's words, if the comparison answers the question
+    - ``limit``: the most important limit
+    - ``unmet``: the conditions that were not met
     """
 
     level: str
@@ -60,17 +61,17 @@ class Answer(BaseModel, frozen=True):
 
     @property
     def words(self) -> str:
-        """What the level is called."""
+        """The words for the level."""
         return self.answer or self.level
 
     @property
     def reference(self) -> str:
-        """What it is compared with; empty where the words say so."""
+        """The level of the comparison; empty if the words name both."""
         return "" if SAYS_BOTH in self.words else self.against
 
     @property
     def change(self) -> tuple[str, str]:
-        """The change and its interval in words; of an invalid comparison neither."""
+        """The change and its interval in words; both empty if the comparison is invalid."""
         if self.verdict == "invalid":
             return "", ""
         return percent_words(self.percent_change, self.ci_low, self.ci_high)
@@ -78,16 +79,16 @@ class Answer(BaseModel, frozen=True):
     def sentence(self, title: str, margin: float) -> str:
         """The fixed sentence of the verdict."""
         change, interval = self.change
-        told = f"{change} {title}" + (f" [{interval.replace(' to ', ', ')}]" if interval else "")
+        measured = f"{change} {title}" + (f" [{interval.replace(' to ', ', ')}]" if interval else "")
         template = VERDICTS.get(self.verdict or "", "{level} against {against}: {change}.")
-        level = self.words.partition(SAYS_BOTH)[0] if SAYS_BOTH in self.words else self.words
-        against = self.words.partition(SAYS_BOTH)[2] or self.against
-        text = template.format(level=level, against=against, change=told, margin=f"{100 * margin:g} %")
+        level, _, other = self.words.partition(SAYS_BOTH)
+        values = {"level": level, "against": other or self.against, "margin": f"{100 * margin:g} %"}
+        text = template.format(change=measured, **values)
         return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 class Limit(BaseModel, frozen=True):
-    """One limit of the answers, as ``study.limits(effects)`` has it."""
+    """A limit of the answers; a row of ``study.limits(effects)``."""
 
     code: str
     level: str | None = None
@@ -103,10 +104,11 @@ class Limit(BaseModel, frozen=True):
 
 
 class PageData(BaseModel):
-    """All that is said of a study outside its notebook's own outputs.
+    """The content of a page outside the notebook's own outputs.
 
-    ``comparisons`` are all, the answers first and the controls last; ``level_marks`` tell whether a
-    comparison is between the same levels as in another study. ``fingerprint`` is of the study and the code, ``page`` also of the notebook that made the page.
+    - ``comparisons``: the answers first, the controls last
+    - ``level_marks``: equal for equal pairs of levels, in other studies too
+    - ``fingerprint``: of the study and the code; ``page``: also of the notebook
     """
 
     name: str
@@ -137,18 +139,18 @@ class PageData(BaseModel):
 
     @property
     def answers(self) -> list[Answer]:
-        """The comparisons that answer the question; all but the controls where none is declared."""
+        """The comparisons that answer the question; all but the controls if none is declared."""
         declared = [answer for answer in self.comparisons if answer.answer]
         return declared or [answer for answer in self.comparisons if answer.level not in self.controls]
 
     @property
     def others(self) -> list[Answer]:
-        """The comparisons that are no answer."""
+        """The other comparisons."""
         answers = self.answers
         return [each for each in self.comparisons if each not in answers]
 
     def sentences(self) -> list[tuple[str, str]]:
-        """For each answer its verdict and its sentence."""
+        """Return the verdict and the sentence of each answer."""
         return [(each.verdict or "", each.sentence(self.metric_title, self.margin)) for each in self.answers]
 
 
@@ -161,58 +163,50 @@ def page_data(
     name: str,
     missing: int = 0,
 ) -> PageData:
-    """Return the page of a study from the frames that its notebook showed, as plain data (:func:`benchlib.study.frames.as_data`)."""
-    attrs, declared = effects["attrs"], study.declared
-    told = (limits or {}).get("attrs", {})
-    by_level, unmet = told.get("by_level", {}), told.get("unmet", {})
+    """Return the page of a study from its notebook's frames (see :func:`benchlib.study.frames.as_data`)."""
+    attrs, of_limits, factor = effects["attrs"], limits or {}, study.plan.factor
+    by_level, unmet = (of_limits.get("attrs", {}).get(name, {}) for name in ("by_level", "unmet"))
     rows = [
         {**row, "limit": by_level.get(row["level"], ""), "unmet": unmet.get(row["level"], "")}
         for row in effects["rows"]
     ]
-    return PageData(
-        name=name,
-        title=study.title,
-        question=study.plan.factor.question,
-        notebook=study.notebook or "",
-        panel=declared.panel,
-        metric=attrs["metric"],
-        metric_title=attrs["title"],
-        unit=attrs["unit"],
-        higher_is_better=attrs["higher_is_better"],
-        margin=attrs["margin"],
-        alpha=attrs["alpha"],
-        blocks=attrs["blocks"],
-        baseline=attrs["baseline"],
-        controls=tuple(attrs["controls"]),
-        comparisons=tuple(Answer.model_validate(row) for row in rows),
-        limits=tuple(Limit.model_validate(row) for row in (limits or {}).get("rows", ())),
-        setup={row["what"]: row["value"] for row in (setup or {}).get("rows", ())},
-        created=str(study.provenance.get("created", ""))[:10],
-        measured_at=str(study.provenance.get("created", "")),
-        benchlib=str(study.provenance.get("benchlib", "")),
-        level_marks={
-            level: hashlib.sha256(
-                f"{study.plan.level(level)} {study.plan.level(other)}".encode()
-            ).hexdigest()[:16]
-            for level, other in study.plan.factor.pairs().items()
-        },
-        complete=f"{missing} trials are missing" if missing else "",
-        left_out=dict(study.left_out),
-    )
+    marks = {
+        level: hashlib.sha256(f"{study.plan.level(level)} {study.plan.level(other)}".encode()).hexdigest()[
+            :16
+        ]
+        for level, other in factor.pairs().items()
+    }
+    created = str(study.provenance.get("created", ""))
+    fields = {
+        "name": name, "title": study.title, "question": factor.question, "notebook": study.notebook or "",
+        "panel": study.declared.panel, "metric_title": attrs["title"], "comparisons": rows, "limits": of_limits.get("rows", ()),
+        "setup": {row["what"]: row["value"] for row in (setup or {}).get("rows", ())},
+        "created": created[:10], "measured_at": created, "benchlib": str(study.provenance.get("benchlib", "")),
+        "level_marks": marks, "complete": f"{missing} trials are missing" if missing else "", "left_out": study.left_out,
+    }  # fmt: skip
+    return PageData.model_validate(attrs | fields)
 
 
 def repeat_command(name: str, comparison: Mapping[str, Any]) -> str:
-    """Return the command that gives a study's answers from its downloaded trials; ``comparison`` is what ``compare`` took."""
-    from benchlib.study.frames import guarded  # as the file has the levels
+    """Return the command that gives a study's answers from its downloaded trials; ``comparison`` has the arguments of ``compare``."""
+    from benchlib.study.frames import guarded  # the file has guarded names
 
-    words: list[str] = ["benchlib", "analyze", f"{name}.trials.csv"]
-    words += ["--baseline", guarded(comparison["baseline"])]
-    for control in comparison["controls"]:
-        words += ["--control", guarded(control)]
-    for level, other in comparison["against"].items():
-        words += ["--against", f"{guarded(level)}={guarded(other)}"]
-    for level in comparison["answers"]:
-        words += ["--answer", guarded(level)]
+    words: list[str] = [
+        "benchlib",
+        "analyze",
+        f"{name}.trials.csv",
+        "--baseline",
+        guarded(comparison["baseline"]),
+    ]
+    pairs = [f"{guarded(level)}={guarded(other)}" for level, other in comparison["against"].items()]
+    options = {
+        "control": map(guarded, comparison["controls"]),
+        "against": pairs,
+        "answer": map(guarded, comparison["answers"]),
+    }
+    words += [
+        word for option, values in options.items() for value in values for word in (f"--{option}", value)
+    ]
     if comparison["metric"] != "tps":
         words += ["--metric", comparison["metric"]]
     words += ["--margin", f"{comparison['margin']:g}"]

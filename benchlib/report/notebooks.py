@@ -6,6 +6,10 @@ from typing import Any
 from benchlib.errors import InputError, StudyError, os_errors_as
 from benchlib.host import files
 
+DATA = "application/vnd.benchlib+json"
+"""The type of an output with a frame's rows: ``kind, rows, attrs``."""
+ABOUT = "benchlib"
+"""The metadata of a figure's output: ``title, caption, alt, csv``."""
 Node = Any
 """A notebook, or a cell of one, as nbformat has it: a dictionary with attributes."""
 
@@ -14,7 +18,7 @@ def read_notebook(path: Path) -> Node:
     """Return the notebook in a file.
 
     Raises:
-        InputError: it is none.
+        InputError: the file is no notebook.
 
     """
     import nbformat
@@ -28,7 +32,7 @@ def read_notebook(path: Path) -> Node:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file of the site, and its folder if it is missing.
+    """Write a file of the site; make its folder if it is missing.
 
     Raises:
         StudyError: the disk refused.

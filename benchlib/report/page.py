@@ -1,4 +1,4 @@
-"""A page of a study: its data on top, below it the notebook's own outputs in their order, in one HTML file that loads nothing."""
+"""The page of a study: its answers, then the notebook's own cells in their order, in one HTML file that loads nothing."""
 
 import base64
 import hashlib
@@ -15,9 +15,8 @@ from markupsafe import Markup
 
 from benchlib.plan.words import printable
 from benchlib.report.bars import Axis, has_bar, shown_first
-from benchlib.report.display import ABOUT, DATA
 from benchlib.report.model import PageData
-from benchlib.report.notebooks import Node, tags
+from benchlib.report.notebooks import ABOUT, DATA, Node, tags
 from benchlib.report.style import mark_of
 
 SITE = "PostgreSQL benchmarks"
@@ -36,11 +35,12 @@ _CELL = re.compile(r"<(t[dh])[^>]*>(.*?)</t[dh]>", re.DOTALL)
 _TEXT = re.compile(r"(<t[hd]\b[^>]*>)([^<]*)")
 _NUMERIC = re.compile(r"\s*(?:[+−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?(?: [%×])?)?\s*")
 _TITLE = re.compile(r"\A# .*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+_POINTS = re.compile(r'<svg\b[^>]*\swidth="(\d+\.?\d*)pt"')
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def cleaned(html: str) -> Markup:
-    """Return HTML from a notebook's output with nothing that runs, loads or leads out of the page's own folder."""
+    """Return HTML of a notebook's output without scripts, styles and anything that loads."""
     text = nh3.clean(
         html, tags=_ELEMENTS, attributes=_ATTRIBUTES, clean_content_tags={"script", "style"}, url_schemes={"https", "http"},
         link_rel="noopener nofollow",
@@ -50,7 +50,7 @@ def cleaned(html: str) -> Markup:
 
 
 def _aligned(table: str) -> str:
-    """Return a table whose columns of numbers have the class ``n`` (counted from the right, where no cell spans rows), and whose names can wrap."""
+    """Mark the columns of numbers with the class ``n``, counted from the right since headings may span rows; let names wrap."""
     rows = [list(_CELL.finditer(table, *row.span())) for row in _ROW.finditer(table)]
     wide = max((len(row) for row in rows), default=0)
     columns = [
@@ -116,51 +116,37 @@ _ENVIRONMENT.globals.update(
 _ENVIRONMENT.filters["quantity"] = lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
 
-def render(template: str, **values: Any) -> str:
-    """Return one of the templates as a whole page."""
-    return printable(_ENVIRONMENT.get_template(template).render(**{"address": "", "base": "", **values}))
+def render(template: str, *, address: str = "", **values: Any) -> str:
+    """Return a page; ``address`` is where it is published."""
+    base = "".join(address.rpartition("/")[:2])
+    text = _ENVIRONMENT.get_template(template).render(address=address, base=base, **values)
+    return printable(text)
 
 
 def render_page(
     data: PageData, notebook: Node, downloads: Mapping[str, str], repeat: str, address: str = ""
 ) -> str:
-    """Return the page of a study: the same text each time for the same input.
+    """Return the page of a study.
 
-    ``downloads`` maps files beside the page to their labels, ``repeat`` is the command that gives its answers again, where there is one.
+    ``downloads`` maps files beside the page to their labels; ``repeat`` is the command that gives its answers again, or empty.
     """
     prose = _Prose()
-    cells = _cells(notebook["cells"], prose, titled=True)
-    base = "".join(address.rpartition("/")[:2])
-    return render(
-        "page.html.j2",
-        data=data,
-        cells=cells,
-        contents=prose.contents,
-        downloads=downloads,
-        repeat=repeat,
-        address=address,
-        base=base,
-    )
+    parts = {"cells": _cells(notebook["cells"], prose, titled=True), "contents": prose.contents}
+    return render("page.html.j2", data=data, downloads=downloads, repeat=repeat, address=address, **parts)
 
 
 def render_prose(title: str, markdown: str, address: str = "", **values: Any) -> str:
-    """Return a page that is a text in Markdown."""
+    """Return the page of a text in Markdown."""
     prose = _Prose()
     body = Markup(_markdown(prose)(markdown))
-    base = "".join(address.rpartition("/")[:2])
-    return render(
-        "prose.html.j2", title=title, body=body, contents=prose.contents, address=address, base=base, **values
-    )
+    return render("prose.html.j2", title=title, body=body, contents=prose.contents, address=address, **values)
 
 
 def render_notebook(title: str, notebook: Node, address: str = "") -> str:
     """Return the page of a notebook that shows several studies."""
     prose = _Prose()
     cells = _cells(notebook["cells"], prose)
-    base = "".join(address.rpartition("/")[:2])
-    return render(
-        "notebook.html.j2", title=title, cells=cells, contents=prose.contents, address=address, base=base
-    )
+    return render("notebook.html.j2", title=title, cells=cells, contents=prose.contents, address=address)
 
 
 def _markdown(prose: _Prose) -> mistune.Markdown:
@@ -197,37 +183,24 @@ def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"kind": "text", "text": text} if text and output["name"] == "stdout" else None
     if kind == "error":
         return {"kind": "text", "text": _ANSI.sub("", "\n".join(output["traceback"]))}
-    data = output.get("data", {})
+    data, metadata = output.get("data", {}), output.get("metadata", {})
+    figure = {"kind": "figure", "caption": "", "alt": "figure", "csv": "", "points": 0.0}
     if svg := data.get("image/svg+xml"):
-        about = output.get("metadata", {}).get("image/svg+xml", {}).get(ABOUT) or output.get(
-            "metadata", {}
-        ).get(ABOUT, {})
-        title = about.get("title", "")
-        return {
-            "kind": "figure", "title": title, "caption": about.get("caption", ""), "alt": about.get("alt") or title or "figure",
-            "csv": about.get("csv", ""), "source": _data_uri("image/svg+xml", svg.encode()),
-        }  # fmt: skip
+        about = metadata.get("image/svg+xml", {}).get(ABOUT) or metadata.get(ABOUT, {})
+        source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+        points = float(found[1]) if (found := _POINTS.search(svg)) else 0.0
+        words = {name: str(about.get(name) or figure[name]) for name in ("caption", "alt", "csv")}
+        return {**figure, **words, "source": source, "points": points}
     if png := data.get("image/png"):
-        return {
-            "kind": "figure",
-            "title": "",
-            "caption": "",
-            "alt": "figure",
-            "csv": "",
-            "source": f"data:image/png;base64,{png.strip()}",
-        }
+        return {**figure, "source": f"data:image/png;base64,{png.strip()}"}
     if html := data.get("text/html"):
         return {"kind": "html", "html": cleaned(html)}
     text = data.get("text/markdown") or data.get("text/plain", "")
     return None if not text or _REPRS.fullmatch(text.strip()) else {"kind": "text", "text": text}
 
 
-def _data_uri(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
 def shown_frames(notebook: Node) -> dict[str, dict[str, Any]]:
-    """Return the frames that an executed notebook carries as data, by kind: of each the longest, since a cell may show a part."""
+    """Return the frames that an executed notebook has as data, the longest of each kind: a cell may show a part."""
     frames = dict[str, dict[str, Any]]()
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):

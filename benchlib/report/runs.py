@@ -1,8 +1,7 @@
-"""From a notebook's name to a published page: run it, render it, list it.
+"""Running a notebook and rendering pages: of one study, and of notebooks that show several studies.
 
-A page is made by executing the study's notebook once more with ``run = False``, so the page that follows a run and the page that
-``benchlib report`` makes later are the same. A notebook whose parameters declare neither levels nor a grid shows several
-studies; its page is made after theirs.
+``benchlib report`` executes the study's notebook again with ``run = False``. A notebook with neither levels nor a grid in its
+parameters shows several studies; its page is made after theirs.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from benchlib.report.model import PageData
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
-"""The parameters that say which study is shown."""
+"""The parameters that select the study."""
 _FILES = {
     "postgres": re.compile(r".*/.*"),
     "fleet": re.compile(r".+"),
     "workload": re.compile(r".*\.toml"),
     "settings": SETTINGS_FILE,
 }
-"""The parameters that may name a file, and the form of its name."""
+"""The parameters that may name a file, and the form of the name."""
 AT_A_TIME = 2
 _MOST_OTHERS = 4
-"""Studies that are judged for the index beside those whose pages were requested."""
+"""The most studies that are judged for the index beside the requested pages."""
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
@@ -50,40 +50,39 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
 
     Raises:
         InputError: unknown parameters; nothing was started.
-        BenchlibError: what the notebook itself raised.
+        BenchlibError: an error of the notebook.
 
     """
     given = _absolute(given)
     parameters = notebook_parameters(path)
     values = checked(parameters, given)
-    if is_overview(parameters):
-        from benchlib.report import site
-
-        root = site.writable_root()
-        pages, others = site.pages_and_others()  # judged here: a notebook shows what is judged
-        page = _overview(root, path, given)
-        return [f"page: {page}", f"index: {site.write_site(root, pages, others)}"]
-    name = study_name(values)
-    _refuse_early(name, values, given)
+    name = "" if is_overview(parameters) else study_name(values)
+    if name:
+        _refuse_early(name, values, given)
     from benchlib.report import site  # a wrong parameter is reported before this is loaded
 
-    root = site.writable_root()
-    executed = _executed(path, given, root / f"{name}.ipynb", listen) if values.get("run", True) else None
-    data = make_page(name, path, executed)
-    *overviews, index = _around(root, *site.pages_and_others(most_judged=_MOST_OTHERS))
-    for line in overviews:
-        listen(line)
-    return [*(text for _, text in data.sentences()), f"page: {root / name}.html", index]
+    root, lines = site.writable_root(), list[str]()
+    if name:
+        executed = _executed(path, given, root / f"{name}.ipynb", listen) if values.get("run", True) else None
+        # in a process with limits, as for 'benchlib report'
+        ((_, made),) = apart(partial(make_page, notebook=path, executed=executed), [name])
+        if isinstance(made, BenchlibError):
+            raise made
+        lines = [*(text for _, text in made.sentences()), f"page: {root / name}.html"]
+    pages, others = site.pages_and_others(most_judged=_MOST_OTHERS if name else math.inf)
+    if not name:  # a notebook shows what is judged
+        lines = [f"page: {_overview(root, path, given)}"]
+    return [*lines, f"index: {site.write_site(root, pages, others)}"]
 
 
 def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the grid that confirms a saved screening, as the study ``NAME-confirmed``.
 
-    The grid has all combinations of the changes that stand out, the other dimensions at their first value; the rest is
-    as it was for the screening, but for what is ``given`` now.
+    The grid has all combinations of the large changes; the other dimensions have their first value. Other parameters are those
+    of the screening, unless ``given``.
 
     Raises:
-        InputError: there is no such screening, it is not complete or not valid, or nothing stands out.
+        InputError: no such screening, or it is incomplete, or has no large change.
 
     """
     from benchlib.report.site import data_of
@@ -100,7 +99,7 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     if not large:
         raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
     cells, grid = study.plan.factor.cells.values(), dict[str, dict[str, Any]]()
-    # "on" alone means nothing in a level's name; but what a profile patches goes by that
+    # a level's name needs the dimension too, unless a profile patches the level by its value
     bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
     for dimension, patches in study.parameters["grid"].items():
         ends = list(dict.fromkeys(cell[dimension] for cell in cells))[: 2 if dimension in large else 1]
@@ -113,10 +112,10 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
 
 
 def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:
-    """Refuse parameters that make no study, or would be ignored, before anything starts; the notebook asks this machine."""
+    """Refuse parameters that make no study, or have no effect, before anything starts."""
     if not values.get("run", True):
-        kept = StudyFolder(name).read().parameters
-        if ignored := [each for each in given if each not in _NAMING and values[each] != kept.get(each)]:
+        saved = StudyFolder(name).read().parameters
+        if ignored := [key for key in given if key not in _NAMING and values[key] != saved.get(key)]:
             raise InputError(f"parameter {ignored[0]}: run=false shows a study as it was run; leave it out")
         return
     from benchlib.study.runs import plan_study  # a saved study needs no levers and servers
@@ -125,7 +124,7 @@ def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) ->
 
 
 def _absolute(value: Any, key: str = "") -> Any:
-    """Return the parameters with absolute paths of a fleet's file, workloads and settings: the notebook runs in another folder."""
+    """Return parameters with absolute paths: the notebook runs in another folder."""
     if isinstance(value, Mapping):
         return {name: _absolute(inner, str(name)) for name, inner in value.items()}
     if not isinstance(value, str):
@@ -139,18 +138,18 @@ def _absolute(value: Any, key: str = "") -> Any:
 def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str]:
     """Render the pages of the named studies, or of all that have changed, and the index; a line for each page.
 
-    A study that cannot be shown is passed over with its reason, unless it was named. ``alone``: the site has the named studies only.
+    Without names, or with ``alone`` (a site of the named studies only), the pages of several studies are made too.
 
     Raises:
-        InputError: there is no study of a name, or nothing can be written where pages go.
+        InputError: there is no study of a name, or the site's folder is not writable.
+        BenchlibError: a named study cannot be shown; others are left out with the reason.
 
     """
     from benchlib.report import site
 
-    wanted = list(dict.fromkeys(names)) or study_names()
     root, code = site.writable_root(), site.code_fingerprint()
     changed, left_out = list[str](), dict[str, str]()
-    for name in wanted:
+    for name in dict.fromkeys(names) or study_names():
         folder = StudyFolder(name)
         data = None if names else site.saved_page(name, site.study_fingerprint(folder, code))
         try:
@@ -165,22 +164,23 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
                 raise
             left_out[name] = str(reason)
     for name, made in apart(make_page, changed, AT_A_TIME):
-        failure = made if isinstance(made, BenchlibError) else None
-        if failure is None:
+        if not isinstance(made, BenchlibError):
             yield f"page: {root / name}.html"
         elif names:
-            raise failure
+            raise made
         else:
-            left_out[name] = str(failure)
+            left_out[name] = str(made)
     of_site = names if alone else ()
     pages, others = site.pages_and_others(of_site, _MOST_OTHERS if names else math.inf)
     for name, why in {**({} if names else others), **left_out}.items():
         yield f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}"
-    yield from _around(root, pages, {**others, **left_out}, of_site)
+    if alone or not names:
+        yield from _overviews(root, pages, of_site)
+    yield f"index: {site.write_site(root, pages, {**others, **left_out})}"
 
 
 def follow(name: str) -> Iterator[str]:
-    """Bring the site, where there is one, up to date after a study was renamed, changed or deleted; lines that say where."""
+    """Update the site, if there is one, after a study was renamed, changed or deleted; yield a line for each page."""
     from benchlib.report import site
 
     root = site.reports_root()
@@ -190,31 +190,26 @@ def follow(name: str) -> Iterator[str]:
         yield from (line for line in report_studies(()) if not line.endswith("(unchanged)"))
 
 
-def _around(
-    root: Path, pages: Sequence[PageData], left_out: Mapping[str, str], names: Sequence[str] = ()
-) -> Iterator[str]:
-    """Make the pages that show several studies, and the site's own; lines that say which."""
-    from benchlib.report import site
-
+def _overviews(root: Path, pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
+    """Make the pages that show several studies; yield a line for each."""
     given = {"studies": ",".join(names)} if names else {}
     for path in notebooks().values():
         if not is_overview(notebook_parameters(path)):
             continue
         if not pages:
             files.remove(root / f"{path.stem}.html")
-        else:
-            try:
-                yield f"page: {_overview(root, path, given, pages)}"
-            except BenchlibError as reason:
-                yield f"left out: {reason}"
-    yield f"index: {site.write_site(root, pages, left_out)}"
+            continue
+        try:
+            yield f"page: {_overview(root, path, given, pages)}"
+        except BenchlibError as reason:
+            yield f"left out: {reason}"
 
 
 # --- making a page --------------------------------------------------------------------
 
 
 def is_overview(parameters: Mapping[str, Parameter]) -> bool:
-    """Whether a notebook with these parameters shows the studies of others and runs none."""
+    """Return whether a notebook with these parameters shows several studies and runs none."""
     return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
 
 
@@ -223,23 +218,19 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[
     from benchlib.report import site
     from benchlib.report.page import render_notebook
 
-    made = root / f"{path.stem}.html"
-    mark = hashlib.sha256(
-        path.read_bytes() + "".join(page.fingerprint for page in pages).encode()
-    ).hexdigest()
+    made, mark = root / f"{path.stem}.html", site.overview_mark(path, pages)
     if pages and made.is_file() and mark in made.read_text():
         return made
     notebook = _executed(path, _known(path, {"run": False, **given}), root / f"{path.stem}.ipynb")
     write_notebook(notebook, root / f"{path.stem}.ipynb")
-    text = render_notebook(
-        path.stem.replace("_", " ").capitalize(), notebook, address=site.address_of(made.name)
-    )
+    title, address = path.stem.replace("_", " ").capitalize(), site.address_of(made.name)
+    text = render_notebook(title, notebook, address=address)
     write_file(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
     return made
 
 
 def _executed(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen = lambda line: None) -> Node:
-    """Execute a notebook; where it fails with an error of its own, its traceback is left at ``failed``."""
+    """Execute a notebook; save it at ``failed``, with the traceback, if it fails with an error of its own."""
     try:
         return execute(path, given, listen)
     except NotebookError as reason:
@@ -249,15 +240,15 @@ def _executed(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen
 
 
 def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the values that a notebook has parameters for."""
+    """Return the values that a notebook has parameters for."""
     known = notebook_parameters(path)
     return {name: value for name, value in given.items() if name in known}
 
 
 def _showing(notebook: str | None) -> tuple[Path, bool]:
-    """Return the notebook that shows a study which names this one, and whether it is that one.
+    """Return the notebook that shows a study, and whether it is the study's own.
 
-    A study may come from elsewhere, and a notebook is executed: any name that is not known here means the template.
+    A notebook is executed, and a study may come from elsewhere: an unknown name means the template.
 
     Raises:
         InputError: this installation has no notebooks.
@@ -268,7 +259,7 @@ def _showing(notebook: str | None) -> tuple[Path, bool]:
 
 
 def has_page(root: Path, data: PageData) -> bool:
-    """Whether a study's page is there and was made by its notebook as that is now."""
+    """Return whether a study has a page that its present notebook made."""
     path, _ = _showing(data.notebook)
     return data.page == _page_mark(data.fingerprint, path) and (root / f"{data.name}.html").is_file()
 
@@ -278,10 +269,10 @@ def _page_mark(fingerprint: str, notebook: Path) -> str:
 
 
 def make_page(name: str, notebook: Path | None = None, executed: Node | None = None) -> PageData:
-    """Make a study's page by its notebook, or by the given one, and the files beside it; return the page's data.
+    """Make a study's page by its notebook, or by the given one, and its downloads; return the page's data.
 
     Raises:
-        BenchlibError: there is no such study, the notebook failed, or the study has nothing to show.
+        BenchlibError: there is no such study, the notebook failed, or the study compares nothing.
 
     """
     from benchlib.report import site
@@ -316,9 +307,9 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
 
 
 def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
-    """Write a study's trials, its plan and its executed notebook beside its page; return their labels by name.
+    """Write a study's trials, plan and executed notebook beside its page; return their labels by name.
 
-    No path of the machine and no address of a server is in them.
+    They have no path of the machine and no address of a server.
     """
     from benchlib.study.frames import guarded
 
@@ -329,13 +320,14 @@ def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
     replaced |= {path: Path(path).name for path in paths if "/" in path}
     dumped = without(study.study.model_dump(mode="json"), replaced)
     trials = study.trials.map(lambda cell: guarded(without(cell, replaced)))
-    write_file(root / f"{name}.trials.csv", trials.to_csv(index=False))
-    write_file(root / f"{name}.study.json", json.dumps(dumped, indent=2, ensure_ascii=False) + "\n")
     notebook["metadata"].pop("papermill", None)
-    write_file(
-        root / f"{name}.ipynb",
-        json.dumps(without(notebook, replaced), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
-    )
+    written = {
+        "trials.csv": trials.to_csv(index=False),
+        "study.json": json.dumps(dumped, indent=2, ensure_ascii=False) + "\n",
+        "ipynb": json.dumps(without(notebook, replaced), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
+    }
+    for ending, text in written.items():
+        write_file(root / f"{name}.{ending}", text)
     labels = {
         "trials.csv": "trials (CSV)",
         "json": "answers (JSON)",

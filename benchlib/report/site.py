@@ -1,4 +1,4 @@
-"""The site: pages' data beside the pages, the index, all comparisons, the method; where they lie and whether they are current."""
+"""The site: the data of pages, the index, all comparisons and the method; and whether they are current."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import Answer, PageData, ordered, page_data
 from benchlib.report.notebooks import write_file
-from benchlib.study.store import StudyFolder, project_root, walk
+from benchlib.study.store import StudyFolder, notebooks, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
@@ -28,22 +28,22 @@ _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
 def reports_root() -> Path:
-    """Return the folder of the site: ``reports/`` of the project, or the folder that ``BENCHLIB_REPORTS`` names."""
+    """Return the folder of the site: ``BENCHLIB_REPORTS``, or ``reports/`` of the project."""
     named = os.environ.get(REPORTS_VARIABLE)
     return Path(named).absolute() if named else project_root() / "reports"
 
 
 def address_of(file: str) -> str:
-    """Return where a file of the site is published, if ``BENCHLIB_ADDRESS`` says where the site is; else nothing."""
+    """Return the address of a published file of the site, below ``BENCHLIB_ADDRESS``; empty without it."""
     site = os.environ.get(ADDRESS_VARIABLE, "")
     return f"{site.rstrip('/')}/{file}" if site else ""
 
 
 def writable_root() -> Path:
-    """Return the folder of the site, once it is certain that it can be made and written to.
+    """Return the folder of the site, after a test that it is writable.
 
     Raises:
-        InputError: nothing can be written there.
+        InputError: it is not writable.
 
     """
     root = reports_root()
@@ -58,7 +58,7 @@ def writable_root() -> Path:
 
 
 def judged(name: str, metric: str = "") -> PageData:
-    """Return what a page says of a saved study, from its trials, without a notebook; by another metric, if one is named.
+    """Return the data of a saved study's page from its trials, without a notebook; by another metric, if one is named.
 
     Raises:
         InputError: there is no such study, or it is damaged.
@@ -84,7 +84,7 @@ def judged(name: str, metric: str = "") -> PageData:
 
 
 def saved_page(name: str, fingerprint: str = "") -> PageData | None:
-    """Return the data beside the pages, if it was made from the same study and code; without a fingerprint any."""
+    """Return the saved data of a page if it has this fingerprint, or any without one."""
     with contextlib.suppress(OSError, ValidationError):
         data = PageData.model_validate_json(files.read_plain(reports_root() / f"{name}.json"))
         return data if (data.name, data.fingerprint) == (name, fingerprint or data.fingerprint) else None
@@ -92,7 +92,7 @@ def saved_page(name: str, fingerprint: str = "") -> PageData | None:
 
 
 def data_of(name: str) -> PageData:
-    """Return what is said of a saved study: what lies beside its page if that is current, else judged now and kept there.
+    """Return the data of a study's page: the saved data if they are current, else judged now and saved.
 
     Raises:
         InputError: there is no such study, or it is damaged.
@@ -106,7 +106,7 @@ def data_of(name: str) -> PageData:
         return data
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
     if reports_root().is_dir():
-        with contextlib.suppress(BenchlibError):  # where they are not ours to write
+        with contextlib.suppress(BenchlibError):  # the folder may not be writable
             keep(data)
     return data
 
@@ -117,14 +117,14 @@ def keep(data: PageData) -> None:
 
 
 def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) -> list[PageData]:
-    """Return the data of the studies of these names, or of all saved ones, in the order of the index."""
+    """Return the data of the named studies, or of all, in the order of the index."""
     return pages_and_others(names, most_judged)[0]
 
 
 def pages_and_others(
     names: Sequence[str] = (), most_judged: float = float("inf")
 ) -> tuple[list[PageData], dict[str, str]]:
-    """Return the data of studies, and why others have none, by name. At most ``most_judged`` are judged now.
+    """Return the data of studies, and by name why others have none. At most ``most_judged`` are judged now.
 
     Raises:
         InputError: there is no study of a name that is given.
@@ -137,7 +137,7 @@ def pages_and_others(
         if data := saved_page(folder.name, study_fingerprint(folder, code)):
             pages.append(data)
         elif most_judged < float("inf") and (data := saved_page(folder.name)):
-            pages.append(data)  # as its page shows it, until 'benchlib report' makes both again
+            pages.append(data)  # as on its page, until 'benchlib report' makes both again
         else:
             changed.append(folder.name)
     most = min(len(changed), max(most_judged, 0))
@@ -163,12 +163,13 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     by_factor = dict[str, list[PageData]]()
     for page in with_page:
         by_factor.setdefault(page.notebook, []).append(page)
-    counts = {
-        name: sum(len(page.comparisons) - len(page.controls) for page in of) for name, of in by_factor.items()
-    }
     rows: list[dict[str, Any]] = [
-        {"page": of[0], "answer": of[0].answers[0], "more": counts[name] - 1}
-        for name, of in by_factor.items()
+        {
+            "page": of[0],
+            "answer": of[0].answers[0],
+            "more": sum(len(page.comparisons) - len(page.controls) for page in of) - 1,
+        }
+        for of in by_factor.values()
     ]
     every: list[Answer] = [
         answer for page in with_page for answer in page.comparisons if answer.level not in page.controls
@@ -176,29 +177,38 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     verdicts = list(dict.fromkeys(answer.verdict for answer in every if answer.verdict))
     why = "it has no page yet: run 'benchlib report {}'".format
     left_out = {**others, **{page.name: why(page.name) for page in pages if page not in with_page}}
-    parts = {
-        "index.html": render(
-            "index.html.j2", rows=rows, axis=Axis.of([row["answer"] for row in rows]), count=len(every), pages=there, left_out=left_out,
-            address=address_of("index.html"),
-        ),
-        "comparisons.html": render(
-            "comparisons.html.j2", pages=with_page, axis=Axis.of(every), factors=list(by_factor), verdicts=verdicts,
-            address=address_of("comparisons.html"),
-        ),
-        "methodology.html": render_prose(
-            "How a verdict is made", _METHOD.read_text(), address=address_of("methodology.html")
-        ),
-    }  # fmt: skip
-    for name, text in parts.items():
-        write_file(root / name, text)
+    summary = notebooks().get("summary")
+    made = (root / "summary.html").read_text() if "summary" in there else ""
+    older = bool(made and summary and overview_mark(summary, pages) not in made)
+    index = {
+        "rows": rows,
+        "axis": Axis.of([row["answer"] for row in rows]),
+        "count": len(every),
+        "pages": there,
+    }
+    table = {"pages": with_page, "axis": Axis.of(every), "factors": [*by_factor], "verdicts": verdicts}
+    for name, values in {
+        "index": {**index, "left_out": left_out, "older": older},
+        "comparisons": table,
+    }.items():
+        text = render(f"{name}.html.j2", address=address_of(f"{name}.html"), **values)
+        write_file(root / f"{name}.html", text)
+    method = render_prose("How a verdict is made", _METHOD.read_text(), address_of("methodology.html"))
+    write_file(root / "methodology.html", method)
     return root / "index.html"
 
 
-# --- what pages are made from --------------------------------------------------------------
+def overview_mark(notebook: Path, pages: Sequence[PageData]) -> str:
+    """Return the fingerprint of a page that shows several studies: of its notebook and of their data."""
+    fingerprints = "".join(page.fingerprint for page in pages)
+    return hashlib.sha256(notebook.read_bytes() + fingerprints.encode()).hexdigest()
+
+
+# --- fingerprints --------------------------------------------------------------
 
 
 def code_fingerprint() -> str:
-    """Return the fingerprint of all that judges and draws: the library, its packages, what was published, the site's address."""
+    """Return the fingerprint of the library, its packages, the published numbers and the site's address."""
     digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES), address_of("")]).encode())
     library, published = Path(benchlib.__file__).parent, project_root() / "data" / "published"
     beside = project_root().glob("*.py")  # which cells may import
@@ -210,7 +220,7 @@ def code_fingerprint() -> str:
 
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
-    """Return the fingerprint of a study and the code: names, sizes and times of its files, and of its trials' folders."""
+    """Return the fingerprint of the code and a study: names, sizes and times of its files and its trials' folders."""
     digest, top = hashlib.sha256(code.encode()), str(folder.path)
     for name, status in sorted(_below(top, 2)):
         digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
@@ -218,7 +228,7 @@ def study_fingerprint(folder: StudyFolder, code: str) -> str:
 
 
 def _below(top: str, depth: int, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Give the names below a folder, so deep, with what the kernel says of each; no link is followed."""
+    """Yield the names below a folder to a depth, with their status; links are not followed."""
     with contextlib.suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):

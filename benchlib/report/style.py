@@ -1,11 +1,8 @@
-"""One look for every figure and page: colours that survive dark mode and colour blindness, and a quiet axis.
+"""Colours and marks of all figures and pages, for light and dark pages and for colour-blind readers.
 
-Hues descend from Okabe and Ito's palette, darkened until each reaches 4.5:1 on the light page and
-lightened for the dark one. A colour is never the only carrier of a meaning: verdicts also differ
-by marker and by word, levels by marker and label.
+The hues follow Okabe and Ito's palette, with a contrast of 4.5:1 on both pages. Verdicts also differ by marker and word.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 _COLOURS = {
@@ -22,23 +19,17 @@ _COLOURS = {
     "violet": ("#5b4fa2", "#b3a8f5"),
 }
 LIGHT, DARK = ({name: pair[page] for name, pair in _COLOURS.items()} for page in (0, 1))
-"""Name of each colour, and what it is on a light page and on a dark one."""
+"""The colours by name, on a light page and on a dark one."""
 
-INK, MUTED, GRID, BAND, PAPER = (LIGHT[name] for name in ("ink", "muted", "grid", "band", "paper"))
+INK, MUTED, BAND, PAPER = (LIGHT[name] for name in ("ink", "muted", "band", "paper"))
 BLUE, ORANGE = LIGHT["blue"], LIGHT["orange"]
 SERIES = ("blue", "orange", "green", "purple", "ochre", "violet")
 """Names of the colours of levels, in order."""
 
-FEW = len(SERIES)
-"""So many levels can be told apart in one panel."""
-
-FONT = 9.5
-"""Size of all text, in points; a page shows a point as 1.4 pixels."""
-
 
 @dataclass(frozen=True)
 class Look:
-    """How a mark is drawn: colour's name, matplotlib marker, the sign that text uses, filled or hollow."""
+    """The look of a mark: its colour's name, matplotlib marker, sign in text, filled or hollow."""
 
     hue: str
     marker: str = "o"
@@ -63,13 +54,5 @@ MARKS = {
 
 
 def mark_of(verdict: object) -> Look:
-    """How to draw `verdict`; a missing or unknown one is a hollow grey circle."""
+    """Return the look of a verdict; a missing or unknown one is a hollow grey circle."""
     return MARKS.get(str(verdict), _UNKNOWN)
-
-
-def looks(levels: Sequence[str]) -> dict[str, Look]:
-    """A look for each of the first :data:`FEW` levels."""
-    return {
-        level: Look(hue, marker)
-        for level, hue, marker in zip(levels, SERIES, ("o", "s", "^", "D", "v", "X"), strict=False)
-    }

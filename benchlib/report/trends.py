@@ -1,4 +1,4 @@
-"""Studies beside each other: several of the same comparisons, and one notebook's over time; each with a page and a CSV file."""
+"""Several studies: the same comparisons side by side, or a notebook's over time; each with a page and a CSV file."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,8 +21,9 @@ from benchlib.study.frames import guarded
 from benchlib.study.store import walk
 
 _WATCHED = ["machine", "server", "benchlib", "levels"]
-"""What may be new from one study to the next."""
-_LONGEST = 180  # letters of a page's name that its folder's file system takes for certain
+"""The facts that may change from one study to the next."""
+_LONGEST = 180
+"""The most letters of a page's name; file systems take 255 bytes."""
 
 
 def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
@@ -37,31 +38,26 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     if len(studies) < 2:
         raise InputError(f"'{names[0]}' is compared with other studies: name one of them too")
     first, *others = studies.values()
-    frames = [
-        between(_effects(first), _effects(other), alpha=first.alpha, margin=first.margin).assign(
-            study=other.name
-        )
-        for other in others
-    ]
-    if len({each.metric for each in studies.values()}) > 1 or not any(map(len, frames)):
+    how: dict[Any, Any] = {"alpha": first.alpha, "margin": first.margin}
+    frames = [between(_effects(first), _effects(other), **how).assign(study=other.name) for other in others]
+    if any(other.metric != first.metric for other in others) or not any(map(len, frames)):
         raise InputError("these studies have no comparison in common that is judged by one metric")
     frame = pd.concat(frames, ignore_index=True)
-    words = frame[["study"]].assign(
-        comparison=frame["level"] + " against " + frame["against"], verdict=frame["verdict"]
-    )
+    comparison = frame["level"] + " against " + frame["against"]
+    words = frame[["study"]].assign(comparison=comparison, verdict=frame["verdict"])
     for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
-        words[heading] = [_change(row, ending) for row in frame.to_dict("records")]
+        words[heading] = _changes(frame, ending)
     setups = (
         pd.DataFrame({name: each.setup for name, each in studies.items()}).rename_axis("what").reset_index()
     )
     drawn = frame.assign(level=frame["level"] + " (" + frame["study"] + ")")
-    drawn.attrs = {"title": "effect", "margin": first.margin, "alpha": first.alpha}
+    drawn.attrs = how | {"title": "effect"}
     title = f"{', '.join(studies)}: the same effects?"
     return words, _publish(f"compare~{'~'.join(studies)}", title, [plot.effects(drawn), words, setups], frame)
 
 
 def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:
-    """Return what the saved studies of a notebook found over time, those with workload, load and size of the latest.
+    """Return the effects of a notebook's saved studies over time, of those with workload, load and size of the latest.
 
     A row for each answer of each study, in words; remarks; and the page.
 
@@ -70,79 +66,68 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
 
     """
     notebook = Path(notebook).stem
-    kept, remarks = list[tuple[PageData, tuple[object, ...]]](), list[str]()
+    saved, remarks = list[tuple[PageData, tuple[object, ...]]](), list[str]()
     if metric:
         known_metric(metric)
     for folder in walk():
         try:
             if (study := folder.read()).notebook == notebook:
                 data = site.judged(folder.name, metric) if metric else site.data_of(folder.name)
-                kept.append((data, _asked(study.plan)))
+                saved.append((data, _load(study.plan)))
         except BenchlibError as reason:
             remarks.append(f"left out: {reason}")
-    if not kept:
+    if not saved:
         raise InputError("; ".join([f"no study of a notebook '{notebook}' is saved", *remarks]))
-    kept.sort(key=lambda each: each[0].measured_at)
-    latest, asked = kept[-1]
-    rows = []
-    for data, own in kept:
-        if own != asked or data.metric != latest.metric:
-            remarks.append(
-                f"left out: {data.name}: it has another workload, load, size or metric than the latest"
-            )
-            continue
-        told = {
-            "study": data.name,
-            "measured": data.created,
-            "machine": data.setup.get("machine", ""),
-            "server": data.setup.get("server", ""),
-            "benchlib": data.benchlib,
+    saved.sort(key=lambda pair: pair[0].measured_at)
+    latest, load = saved[-1]
+    others = "it has another workload, load, size or metric than the latest"
+    alike = [data for data, of in saved if of == load and data.metric == latest.metric]
+    remarks += [f"left out: {data.name}: {others}" for data, _ in saved if data not in alike]
+    rows = [
+        {
+            **answer.model_dump(include={"level", "against", *ENDS, "verdict"}),
+            "comparison": f"{answer.level} against {answer.against}",
+            "levels": data.level_marks.get(answer.level, ""),
+            **{"study": data.name, "measured": data.created, "benchlib": data.benchlib},
+            **{name: data.setup.get(name, "") for name in ("machine", "server")},
         }
-        rows += [
-            answer.model_dump(include={"level", "against", *ENDS, "verdict"})
-            | told
-            | {
-                "comparison": f"{answer.level} against {answer.against}",
-                "levels": data.level_marks.get(answer.level, ""),
-            }
-            for answer in data.answers
-        ]
+        for data in alike
+        for answer in data.answers
+    ]
     if not rows:
         raise InputError("; ".join(remarks) or f"no study of '{notebook}' compares anything")
-    frames, figures, places = list[pd.DataFrame](), list[Any](), None
-    for name, of in pd.DataFrame(rows).groupby("comparison", sort=False):
-        sound = of.index[of["percent_change"].notna() & of["verdict"].ne("invalid")]
-        places = change_points((1 + of.loc[sound, "percent_change"] / 100).to_list(), latest.margin)
-        news = of[_WATCHED].ne(of[_WATCHED].shift())
+    frames, figures, points = list[pd.DataFrame](), list[Any](), None
+    for name, series in pd.DataFrame(rows).groupby("comparison", sort=False):
+        sound = series.index[series["percent_change"].notna() & series["verdict"].ne("invalid")]
+        points = change_points((1 + series.loc[sound, "percent_change"] / 100).to_list(), latest.margin)
+        news = series[_WATCHED].ne(series[_WATCHED].shift())
         news.iloc[0] = False
-        news["change point"] = of.index.isin(sound[places or []])
-        new = [", ".join(row.index[row]) for _, row in news.iterrows()]
-        frames.append(of.assign(new=new))
-        drawn = of.assign(level=of["measured"] + " " + of["study"])
+        news["change point"] = series.index.isin(sound[points or []])
+        frames.append(series.assign(new=[", ".join(news.columns[row]) for row in news.to_numpy(bool)]))
+        drawn = series.assign(level=series["measured"] + " " + series["study"]).drop(columns="against")
         drawn.attrs = {"title": latest.metric_title, "margin": latest.margin, "alpha": latest.alpha}
-        figures.append(plot.effects(drawn.drop(columns="against")))
+        figures.append(plot.effects(drawn))
         figures[-1].set_title(f"{name}", loc="left")
-    remarks += [WITHOUT] * (places is None)
+    remarks += [WITHOUT] * (points is None)
     frame = pd.concat(frames, ignore_index=True)
-    changes = [_change(row) for row in frame.to_dict("records")]
-    table = frame[["comparison", "study"]].assign(change=changes, verdict=frame["verdict"], new=frame["new"])
+    table = frame.assign(change=_changes(frame))[["comparison", "study", "change", "verdict", "new"]]
     return table, remarks, _publish(f"history~{notebook}", f"{notebook} over time", [*figures, table], frame)
 
 
 def _effects(data: PageData) -> pd.DataFrame:
     """Return the comparisons of a page as a frame, without its controls."""
-    return pd.DataFrame(
-        [answer.model_dump() for answer in data.comparisons if answer.level not in data.controls]
-    )
+    rows = [answer.model_dump() for answer in data.comparisons if answer.level not in data.controls]
+    return pd.DataFrame(rows)
 
 
-def _change(row: dict[Any, Any], ending: str = "") -> str:
-    change, interval = percent_words(*(row[f"{end}{ending}"] for end in ENDS))
-    return f"{change} ({interval})" if interval else change.replace("–", "")
+def _changes(frame: pd.DataFrame, ending: str = "") -> list[str]:
+    """Return the changes of a frame in words; ``ending`` is that of the names of its columns."""
+    words = [percent_words(*row) for row in frame[[f"{end}{ending}" for end in ENDS]].to_numpy(float)]
+    return [f"{change} ({interval})" if interval else change.replace("–", "") for change, interval in words]
 
 
-def _asked(plan: Any) -> tuple[object, ...]:
-    """Return what a study's servers were asked to do: the same in all studies of a series."""
+def _load(plan: Any) -> tuple[object, ...]:
+    """Return the workloads, loads and size of a study: equal in all studies of a series."""
     levels = plan.factor.levels
     works = {work.name: work for work in map(plan.level_workload, levels)}
     loads = {(plan.level_load(name).clients, plan.asked_rate(name)) for name in levels}
@@ -150,7 +135,7 @@ def _asked(plan: Any) -> tuple[object, ...]:
 
 
 def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -> Path:
-    """Write a page of figures and tables and, beside it, the numbers."""
+    """Write a page of figures and tables, and a CSV file of the numbers."""
     root = site.writable_root()
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
@@ -158,24 +143,14 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
     cells = list[dict[str, Any]]()
     for number, part in enumerate(parts, 1):
         if isinstance(part, pd.DataFrame):
-            cells.append(
-                {"prose": Markup('<div class="wide">{}</div>').format(cleaned(part.to_html(index=False)))}
-            )
+            output = {"kind": "html", "html": cleaned(part.to_html(index=False))}
         else:
-            cells.append(
-                {
-                    "code": "",
-                    "parameters": False,
-                    "outputs": [{**(output_part(figure_output(part)) or {}), "number": number}],
-                }
-            )
+            output = output_part(figure_output(part)) or {}
+        cells.append({"code": "", "outputs": [{**output, "number": number}]})
     cells.append({"prose": Markup('<p><a href="{}.csv">numbers (CSV)</a></p>').format(name)})
     page = root / f"{name}.html"
     if not (root / "methodology.html").is_file():
         site.write_site(root, *site.pages_and_others())
     address = site.address_of(page.name)
-    base = "".join(address.rpartition("/")[:2])
-    write_file(
-        page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address, base=base)
-    )
+    write_file(page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address))
     return page

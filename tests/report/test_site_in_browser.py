@@ -138,6 +138,12 @@ def test_a_page_is_dark_for_who_wants_that_and_light_on_paper(pages, tab):
     assert tab.evaluate(beyond) == []
 
 
+def test_the_text_of_a_figure_has_ten_pixels_on_a_phone(pages, tab):
+    show(tab, pages["mine"], PHONE)
+    natural, shown = tab.evaluate("(e => [e.naturalWidth, e.width])(document.querySelector('figure img'))")
+    assert 10 / 0.75 * shown / natural >= 9.9, "a text of 10 points"
+
+
 def test_every_link_leads_somewhere(pages, tab):
     links, anchors = {}, {}
     for name, path in pages.items():
