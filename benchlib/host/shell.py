@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import psutil
 
@@ -153,7 +153,7 @@ class Shell:
         *,
         stdout: Path | None = None,
         stderr: Path | None = None,
-        stdin: bytes | None = None,
+        stdin: bytes | IO[bytes] | None = None,
         cwd: Path | None = None,
         timeout_s: float = math.inf,
         watch: Callable[[], None] | None = None,
@@ -172,7 +172,8 @@ class Shell:
                 stack.enter_context(os.fdopen(files.opened(path, flags), "wb")) if path else subprocess.PIPE
                 for path in (stdout, stderr)
             )
-            source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+            given = stdin if isinstance(stdin, bytes) else None
+            source = subprocess.PIPE if isinstance(stdin, bytes) else stdin or subprocess.DEVNULL
             process = self._popen(argv, stdout=out, stderr=err, stdin=source, cwd=cwd or "/")
         # the kernel adds a child's CPU time to its parent's total for ended children (the third and fourth of
         # os.times) when the child is reaped; no other child of this process ends meanwhile
@@ -181,9 +182,9 @@ class Shell:
         try:
             while (left_s := started + timeout_s - time.monotonic()) > 0:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    outputs = process.communicate(stdin, timeout=min(0.2, left_s))
+                    outputs = process.communicate(given, timeout=min(0.2, left_s))
                     break
-                stdin = None  # communicate goes on with the first one
+                given = None  # communicate goes on with the first one
                 if watch:
                     watch()
                 if known(lambda: psutil.Process(process.pid).status()) != psutil.STATUS_STOPPED:

@@ -9,6 +9,7 @@ from benchlib.levers.pooler import PoolerLever
 from benchlib.levers.postgres import Postgres
 from benchlib.levers.replication import ReplicationLever
 from benchlib.levers.settings import Settings
+from benchlib.levers.sql import SqlLever
 from benchlib.levers.storage import StorageLever
 from benchlib.levers.target import TargetLever
 from benchlib.levers.workload import WorkloadLever
@@ -20,6 +21,7 @@ LEVERS: tuple[Lever, ...] = (
     Postgres(),
     Initdb(),
     WorkloadLever(),
+    SqlLever(),
     LoadLever(),
     Settings(),
     StorageLever(),

@@ -163,6 +163,7 @@ class Level(Model):
     postgres: Annotated[str | None, _ByLever] = None
     settings: Annotated[dict[str, SettingValue], _ByLever] = {}
     initdb: tuple[str, ...] = ()
+    sql: Annotated[str | None, _ByLever] = None
     workload: NotEmpty | None = None
     load: LoadPatch = LoadPatch()
     replication: Annotated[JsonValue, _ByLever] = None

@@ -21,7 +21,7 @@ from typing import BinaryIO, Self
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
 
-from benchlib.errors import PreflightError, ServerError, os_errors_as
+from benchlib.errors import PreflightError, ServerError, TrialError, os_errors_as
 from benchlib.host import files
 from benchlib.host.shell import Process, Shell, admit_servers, error_lines, server_user, ticks
 from benchlib.load.tool import Connection
@@ -34,6 +34,8 @@ from benchlib.server.server import Server, Session, asking, open_session
 SUPERUSER = "postgres"
 PORT = 5432
 START_LIMIT_S = 60.0
+_CUT_OFF = ("unshare", "--map-current-user", "--net", "--")
+"""Starts a program without a network (Linux, where users may have namespaces)."""
 STOP_LIMIT_S = 60.0
 
 
@@ -184,8 +186,8 @@ class Cluster(Server):
         """Write or append to a file of the data directory, as the server's user."""
         self.shell.write(self.data / name, text, append=append)
 
-    def start(self, limit_s: float = START_LIMIT_S) -> None:
-        """Start the server and wait until it accepts connections.
+    def start(self, limit_s: float = START_LIMIT_S, *, cut_off: bool = False) -> None:
+        """Start the server and wait until it accepts connections; ``cut_off``: without a network, where possible.
 
         Raises:
             ServerError: it ended or did not answer in time.
@@ -196,6 +198,7 @@ class Cluster(Server):
         offset = self.log_size()
         address = self.network.address if self.network else ""
         argv: list[str | Path] = [
+            *(_CUT_OFF if cut_off and self._can_be_cut_off() else ()),
             program, "-D", self.data, "-h", address, "-k", self.sockets, "-p", str(self.port)
         ]  # fmt: skip
         self._process = self.shell.start(argv, log=self.log, groups=self.groups)
@@ -211,6 +214,11 @@ class Cluster(Server):
         except BaseException:
             self.stop(immediately=True)
             raise
+
+    def _can_be_cut_off(self) -> bool:
+        with contextlib.suppress(TrialError):
+            return self.shell.run([*_CUT_OFF, "true"], timeout_s=30).returncode == 0
+        return False
 
     def stop(self, *, immediately: bool = False) -> None:
         """Stop the server: fast shutdown, or ``immediately``; at last by SIGKILL."""

@@ -240,7 +240,8 @@ def _text(path: Path, shell: Shell, folder: Path) -> Iterator[Iterator[bytes]]:
                 copy = files.make(folder / "restore")
                 stack.callback(files.remove, copy)
                 for one in path.iterdir():
-                    files.copy(one, copy / one.name)
+                    with one.open("rb") as part:
+                        files.copy(part, copy / one.name)
                     shell.own(copy / one.name)
                 argv.append(copy)
             else:

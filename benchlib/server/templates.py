@@ -14,7 +14,9 @@ from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.workload import Workload, at_scale
 from benchlib.server import installations
 from benchlib.server.cluster import Cluster
+from benchlib.server.datasets import restore
 from benchlib.server.remote import Remote
+from benchlib.server.schema import SchemaCost, change_schema
 from benchlib.server.server import DATABASE
 
 FAST_LOADING: dict[str, SettingValue] = {
@@ -42,7 +44,8 @@ class Templates:
     tell: Callable[[str], None]
     abroad: bool = False
     _empty: dict[tuple[Path, tuple[str, ...]], Cluster] = field(default_factory=dict)
-    _loaded: dict[tuple[Path, tuple[object, ...]], Cluster] = field(default_factory=dict)
+    _loaded: dict[tuple[Path, tuple[object, ...], str | None], Cluster] = field(default_factory=dict)
+    costs: dict[Path, SchemaCost] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reach = cache(lambda one: installations.runnable_by(self.shell, one, self.run.folder))
@@ -73,17 +76,25 @@ class Templates:
 
     def loaded(self, level: Level, workload: Workload) -> Cluster:
         """Return the loaded, stopped cluster for a level and a workload."""
-        empty = self.empty(level)
-        key = (empty.folder, workload.contents)
+        origin = self.loaded(level.changed(sql=None), workload) if level.sql else self.empty(level)
+        key = (origin.folder, workload.contents, level.sql)
         if key not in self._loaded:
-            self.tell(f"loading the data set into {empty.installation.label}")
-            template = empty.clone(self.run.folder / f"t{len(self._loaded)}")
+            template = origin.clone(self.run.folder / f"t{len(self._loaded)}")
             try:
-                template.configure(FAST_LOADING)
-                template.start()
+                # what a schema change writes to the WAL is as on a server in use
+                template.configure({"autovacuum": "off"} if level.sql else FAST_LOADING)
+                template.start(cut_off=bool(workload.data))
                 try:
-                    template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
-                    load(template, workload, self.scale, self.shell, self.pgbench())
+                    if level.sql:
+                        self.tell("running the level's sql")
+                        self.costs[template.folder] = change_schema(
+                            template, self.shell, level.sql, restored=bool(workload.data)
+                        )
+                    else:
+                        self.tell(f"loading the data set into {origin.installation.label}")
+                        if not workload.data:
+                            template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
+                        self.load(template, workload, self.shell)
                 finally:
                     template.stop()
             except BaseException:  # the next attempt uses the same directory
@@ -92,15 +103,21 @@ class Templates:
             self._loaded[key] = template
         return self._loaded[key]
 
-    def check_initdb(self, name: str, level: Level) -> None:
-        """Create a level's empty cluster before anything is loaded.
+    def load(self, server: Cluster | Remote, workload: Workload, shell: Shell) -> None:
+        """Load a workload's data with the client ``shell``; see :func:`load`."""
+        if workload.data and not workload.data.template:
+            restore(workload.data, server, shell, self.run.folder, self.tell)
+        load(server, workload, self.scale, shell, self.pgbench())
+
+    def check(self, name: str, level: Level, workload: Workload) -> None:
+        """Create a level's empty cluster before anything is loaded; with ``sql``, its data set too.
 
         Raises:
-            PreflightError: initdb refuses the level's options.
+            PreflightError: initdb refuses the level's options, or the server its ``sql``.
 
         """
         try:
-            self.empty(level)
+            self.loaded(level, workload) if level.sql else self.empty(level)
         except TrialError as error:
             raise PreflightError(f"level “{name}”: {error}") from error
 

@@ -296,5 +296,5 @@ def open_bench(
         for level_name in plan.factor.levels:
             level = plan.level(level_name)
             if not level.target:  # the preflight checked external servers
-                templates.check_initdb(level_name, level)
+                templates.check(level_name, level, plan.level_workload(level_name))
         yield bench

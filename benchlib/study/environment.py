@@ -28,8 +28,9 @@ from benchlib.plan.workload import Script, Workload
 from benchlib.server.checkpoints import shortened
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
+from benchlib.server.schema import SchemaCost, change_schema
 from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
-from benchlib.server.templates import Templates, load
+from benchlib.server.templates import Templates
 from benchlib.study.records import ReplicaReadings
 from benchlib.study.remote_replicas import RemoteReplica
 
@@ -45,6 +46,7 @@ class Environment:
     - ``client``: runs the load tool
     - ``scope``: the scope of the ``run``'s journal; undoing it removes everything
     - ``site``: what the levers made around a cluster; None for an external server
+    - ``cost``: of the level's ``sql``
     - ``initial_growth``: :func:`benchlib.server.statistics.growth` before the first trial
     """
 
@@ -55,6 +57,7 @@ class Environment:
     scope: Scope
     server: Cluster | Remote
     site: Site | None = None
+    cost: SchemaCost | None = None
     initial_growth: float | None = None
 
     @property
@@ -271,16 +274,18 @@ def build(
         try:
             remote = Remote.open(target, scope)
             client = remote.shell()
-            load(remote, workload, templates.scale, client, templates.pgbench())
+            templates.load(remote, workload, client)
+            cost = change_schema(remote, client, level.sql, restored=False) if level.sql else None
         except BaseException:
             scope.undo()
             raise
-        return Environment(level, workload, run, client, scope, remote)
+        return Environment(level, workload, run, client, scope, remote, cost=cost)
     template, shell = templates.loaded(level, workload), templates.shell
     cluster = Cluster(shell, template.installation, folder)
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, scope, program, cluster)
-    environment = Environment(level, workload, run, shell, scope, cluster, site)
+    cost = templates.costs.get(template.folder)
+    environment = Environment(level, workload, run, shell, scope, cluster, site, cost)
     try:
         for lever in LEVERS:
             lever.before_files(site)

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -22,8 +23,10 @@ from benchlib.plan.factors import CONTROL
 from benchlib.plan.fleet import elsewhere_of
 from benchlib.plan.level import Level, Values, rate_at
 from benchlib.plan.model import Plan, Study
-from benchlib.plan.planning import make_study
+from benchlib.plan.planning import make_study, study_name
 from benchlib.plan.words import given_folders
+from benchlib.plan.workload import Workload
+from benchlib.server.datasets import pinned
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
@@ -44,7 +47,7 @@ CAPACITY_S = 30
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
-def plan_study(values: Values, hosts: Hosts | None = None) -> Study:
+def plan_study(values: Values, hosts: Hosts | None = None, tell: Tell = lambda line: None) -> Study:
     """Return the study of a notebook's checked parameters, for this machine or the smallest host.
 
     With ``leave_out``, levels that a host cannot run are omitted.
@@ -57,13 +60,26 @@ def plan_study(values: Values, hosts: Hosts | None = None) -> Study:
     # the fleet file is not part of the study
     values = {name: value for name, value in values.items() if name != "fleet"}
     memory = min(_on_servers(hosts, facts.memory_bytes).values())
-    study = make_study(values, memory, load_workload, BY_KEY)
+    folder = StudyFolder(study_name(values))
+    saved = folder.read().plan if folder.exists() else None
+    workload = functools.cache(partial(_workload, saved, tell))
+    study = make_study(values, memory, workload, BY_KEY)
     if values.get("leave_out"):
         refused = _on_servers(hosts, cannot_run, study.plan)
         reasons = {name: why for by_level in refused.values() for name, why in by_level.items()}
-        study = make_study(values, memory, load_workload, BY_KEY, reasons) if reasons else study
+        study = make_study(values, memory, workload, BY_KEY, reasons) if reasons else study
     conditions(study)
     return worded(study)
+
+
+def _workload(saved: Plan | None, tell: Tell, name: str) -> Workload:
+    """Return a workload by name; a real data set has the hash of its dump."""
+    found = load_workload(name)
+    if not found.data:
+        return found
+    known = [saved.workload, *saved.workloads.values()] if saved else []
+    before = next((one.data for one in known if one.name == found.name), None)
+    return found.changed(data=pinned(found.data, before, tell))
 
 
 def _on_servers(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:

@@ -68,6 +68,9 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
         for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
             if "sql" not in script and isinstance(script.get("file"), str):
                 script["sql"] = files.read_plain(path.parent / script.pop("file")).decode()
+        data = keys.get("data")
+        if file := data if isinstance(data, str) else data.get("file") if isinstance(data, dict) else None:
+            keys["data"] = {"file": str(Path(path.parent, file).absolute())}
     # TOML, JSON and the encoding raise ValueErrors
     except (OSError, ValueError, LookupError, TypeError) as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
