@@ -133,12 +133,7 @@ def _sweep_all(scratch: Path) -> list[Swept]:
 
 
 def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:
-    """Clean up after dead runs under ``scratch``.
-
-    Raises:
-        PreflightError: a run is under way on this host, or the folder is not trusted.
-
-    """
+    """Clean up after dead runs under ``scratch``; PreflightError if a run is under way on this host."""
     if not os.path.lexists(scratch):
         return []
     check_folder(scratch)

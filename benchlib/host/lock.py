@@ -37,7 +37,7 @@ def lock_path() -> Path:
 
 
 def lock_scope() -> str:
-    """Return the word by which guardians find each other: runs with another ``BENCHLIB_LOCK`` do not count."""
+    """Return the word that guardians of the same ``BENCHLIB_LOCK`` share."""
     return os.environ.get(LOCK_VARIABLE) or "-"
 
 
@@ -89,12 +89,7 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
 
 
 def check_no_other_user() -> None:
-    """Check that no run of another user is under way; one that has just ended may take a moment.
-
-    Raises:
-        HostBusyError: there is one.
-
-    """
+    """Raise a HostBusyError if a run of another user is under way; one that has just ended may take a moment."""
     for _ in ticks(_ENDING_LIMIT_S):
         if not (others := _other_users()):
             return
