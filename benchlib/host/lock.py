@@ -7,7 +7,6 @@ is cleaned up. Runs of other users are found by their guardians.
 import contextlib
 import fcntl
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -41,12 +40,12 @@ def lock_scope() -> str:
     return os.environ.get(LOCK_VARIABLE) or "-"
 
 
-def guardians() -> Iterator[tuple[int, int, list[str]]]:
-    """Yield each living guardian on this host: process number, user, and arguments (folder, scope)."""
+def guardians() -> Iterator[tuple[psutil.Process, int, list[str]]]:
+    """Yield each living guardian on this host: process, user, and arguments (folder, scope)."""
     for process in psutil.process_iter():
         argv, uids = known(process.cmdline) or [], known(process.uids)
-        if uids and GUARDIAN in argv:
-            yield process.pid, uids.real, argv[argv.index(GUARDIAN) + 1 :]
+        if uids and GUARDIAN in argv[:-2]:
+            yield process, uids.real, argv[-2:]
 
 
 def held_by() -> str | None:
@@ -131,6 +130,5 @@ def _is_alive(holder: str, written_s: float) -> bool:
 
 def _other_users() -> list[str]:
     """Return the other users with a guardian in this scope."""
-    users = {user for _, user, words in guardians() if words[1:] == [lock_scope()]} - {os.geteuid()}
-    names = {entry.pw_uid: entry.pw_name for entry in pwd.getpwall()}
-    return sorted(names.get(user, str(user)) for user in users)
+    found = [(process, user) for process, user, words in guardians() if words[1] == lock_scope()]
+    return sorted({known(process.username) or str(user) for process, user in found if user != os.geteuid()})
