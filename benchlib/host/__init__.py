@@ -1,1 +1,1 @@
-"""What a run does to the machine and reads from it: processes, the kernel's counters, the journal of changes, the lock."""
+"""The machine: processes, the kernel's counters, files, the journal of changes, the lock."""

@@ -34,7 +34,7 @@ _CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
 
 def _matching(pattern: str, rule: str) -> Callable[[Path], Path]:
-    """Return a check that a path below :data:`benchlib.host.facts.ROOT` matches; ``rule`` is its error."""
+    """Return a check that a path matches; ``rule`` is its error."""
 
     def check(path: Path) -> Path:
         below = str(path.relative_to(facts.ROOT)) if path.is_relative_to(facts.ROOT) else ""
@@ -60,12 +60,7 @@ _below_ours = _matching(
 
 
 def write_kernel_file(path: Path, value: str) -> None:
-    """Write an existing file of ``/proc`` or ``/sys`` in one call.
-
-    Raises:
-        OSError: the kernel refuses; ``FileNotFoundError`` if it has no such file.
-
-    """
+    """Write an existing file of ``/proc`` or ``/sys`` in one call."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as file:
         file.write(value.encode())
 
@@ -105,12 +100,7 @@ class Written(Change):
                 self.undo()
 
     def undo(self) -> None:
-        """Write the former value, unless the file is gone with its device or module, or the cap is another one's.
-
-        Raises:
-            StudyError: the kernel refuses.
-
-        """
+        """Write the former value, unless the file is gone with its device or module, or the cap is another one's."""
         try:
             if self._is_cap and self.value not in self.path.read_text().splitlines():
                 return
@@ -134,12 +124,7 @@ class Mounted(Change):
         return f"file system mounted on {self.target}"
 
     def undo(self) -> None:
-        """Unmount it; lazily if it is still in use after a while, so that it goes with its last user.
-
-        Raises:
-            StudyError: it cannot be unmounted; the message has the reason.
-
-        """
+        """Unmount it; lazily if it is still in use after a while, so that it goes with its last user."""
         for _ in ticks(_PATIENCE_S, 0.2):
             if not is_mounted(self.target):
                 return
@@ -159,12 +144,7 @@ class Attached(Change):
         return f"loop device over {self.file}"
 
     def undo(self) -> None:
-        """Detach every loop device over the file.
-
-        Raises:
-            StudyError: a device is still in use, or this user may not detach it.
-
-        """
+        """Detach every loop device over the file."""
         complaint = ""
         for _ in ticks(_PATIENCE_S, 0.1):
             devices = loop_devices(self.file)
@@ -186,12 +166,7 @@ class Grouped(Change):
         return f"control group {self.folder}"
 
     def undo(self) -> None:
-        """Kill the processes in it, and remove the groups, the innermost first.
-
-        Raises:
-            StudyError: a process does not die, or this user may not remove the group.
-
-        """
+        """Kill the processes in it, and remove the groups, the innermost first."""
         complaint = ""
         for _ in ticks(_PATIENCE_S, 0.05):
             if not self.folder.is_dir():
@@ -245,13 +220,7 @@ class Made(Change):
             admit_servers(self.folder)
 
     def undo(self) -> None:
-        """Remove the folder with its content.
-
-        Raises:
-            PreflightError: it belongs to another user.
-            StudyError: a file system is mounted in it, or it cannot be removed.
-
-        """
+        """Remove the folder with its content, unless a file system is mounted in it."""
         if self.folder.is_symlink() or not self.folder.is_dir():
             return
         if mounts := mounts_below(self.folder):

@@ -1,6 +1,7 @@
 """Facts about this machine, for provenance, for sizing levels and for ``benchlib doctor``.
 
-Also the block devices of a folder, by the kernel's names (``vda``, ``nvme0n1p2``, ``loop0``).
+Also the block devices of a folder, by the kernel's names (``vda``, ``loop0``). Functions that take such a name raise a
+PreflightError if there is no such device.
 """
 
 import contextlib
@@ -114,7 +115,7 @@ def facts(scratch: Path) -> dict[str, Any]:
 
 
 def free_mib(path: Path) -> int:
-    """Return the free space in MiB at a path, or at the nearest accessible folder above it."""
+    """Return the free space in MiB at a path, or at the nearest :func:`existing` folder."""
     return shutil.disk_usage(existing(path)).free // MEBIBYTE
 
 
@@ -167,23 +168,13 @@ def block_devices(path: Path) -> list[str]:
 
 
 def queue_of(name: str) -> str:
-    """Return the device that has the request queue: a partition's disk, otherwise the device itself.
-
-    Raises:
-        PreflightError: there is no such device.
-
-    """
+    """Return the device that has the request queue: a partition's disk, otherwise the device itself."""
     folder = _device_folder(name)
     return folder.parent.name if (folder / "partition").exists() else name
 
 
 def disks_below(name: str) -> list[str]:
-    """Return the disks below a mapped, RAID or loop device; empty for a disk.
-
-    Raises:
-        PreflightError: there is no such device.
-
-    """
+    """Return the disks below a mapped, RAID or loop device; empty for a disk."""
     folder = _device_folder(queue_of(name))
     lower = [link.name for link in (folder / "slaves").glob("*")]
     with contextlib.suppress(OSError, PreflightError):  # not a loop device, or its file is gone
@@ -192,23 +183,13 @@ def disks_below(name: str) -> list[str]:
 
 
 def counted_once(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the devices without those that lie on other ones, whose traffic would count twice.
-
-    Raises:
-        PreflightError: there is no such device.
-
-    """
+    """Return the devices without those that lie on other ones, whose traffic would count twice."""
     queues = {queue_of(name) for name in names}
     return tuple(name for name in names if not queues.intersection(disks_below(name)))
 
 
 def number(name: str) -> str:
-    """Return the device's number as control groups expect it: ``MAJOR:MINOR``.
-
-    Raises:
-        PreflightError: there is no such device.
-
-    """
+    """Return the device's number as control groups expect it: ``MAJOR:MINOR``."""
     return (_device_folder(name) / "dev").read_text().strip()
 
 
@@ -224,7 +205,7 @@ def _device_folder(name: str) -> Path:
 
 
 def mount_of(path: Path) -> Any:
-    """Return the mount of a path (psutil's ``mountpoint, device, fstype, opts``); None if unknown."""
+    """Return psutil's mount of a path; None if unknown."""
     real = path.resolve()
     above = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
     # of two mounts on one folder, the later hides the earlier

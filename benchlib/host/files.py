@@ -100,12 +100,7 @@ def trusted(path: Path) -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Check that a path is a trusted folder.
-
-    Raises:
-        PreflightError: it is not; the message names the folder and the reason.
-
-    """
+    """Raise a PreflightError with the reason if a path is not a trusted folder."""
     try:
         with folder(path, strict=True):
             return
@@ -118,12 +113,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_run_folder(path: Path) -> None:
-    """Check that this user has made a run's folder, in a trusted one. A missing folder is accepted.
-
-    Raises:
-        PreflightError: the folder is another user's, open to others, a link, or on another file system.
-
-    """
+    """Raise a PreflightError if a run's folder is not this user's alone, in a trusted one; it may be missing."""
     check_folder(path.parent)
     try:
         status, above = path.lstat(), path.parent.lstat()

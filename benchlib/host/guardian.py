@@ -116,14 +116,12 @@ def _sweep_all(scratch: Path) -> list[Swept]:
     for path in sorted(scratch.glob("run-*")):
         with contextlib.suppress(FileNotFoundError):  # another user's may disappear at any moment
             status = path.lstat()
-            guarding = (
-                pid
-                for pid, user, words in guardians()
-                if user in (0, os.geteuid()) and words[:1] == [str(path)]
-            )
+            living = {
+                words[0]: process.pid for process, user, words in guardians() if user in (0, os.geteuid())
+            }
             if status.st_uid != os.geteuid():
                 swept.append(Swept(path, stranger=True))
-            elif guardian := next(guarding, None):
+            elif guardian := living.get(str(path)):
                 raise HostBusyError(
                     f"a run is under way in {path} (guardian: process {guardian}): wait for it"
                 )
@@ -133,12 +131,7 @@ def _sweep_all(scratch: Path) -> list[Swept]:
 
 
 def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:
-    """Clean up after dead runs under ``scratch``.
-
-    Raises:
-        PreflightError: a run is under way on this host, or the folder is not trusted.
-
-    """
+    """Clean up after dead runs under ``scratch``; PreflightError if a run is under way on this host."""
     if not os.path.lexists(scratch):
         return []
     check_folder(scratch)

@@ -38,7 +38,12 @@ class Change(Model):
         """Release processes that cannot die while the change lasts."""
 
     def undo(self) -> None:
-        """Restore the former state. Idempotent, and no error if the change was never made."""
+        """Restore the former state; may be repeated, also if the change was never made.
+
+        Raises:
+            BenchlibError: the change resists; the message has the reason.
+
+        """
         raise NotImplementedError
 
 
@@ -163,12 +168,7 @@ class Scope:
         self._standing[key] = change
 
     def undo(self) -> None:
-        """Undo the scope's changes, newest first. A change that resists stays, for another attempt.
-
-        Raises:
-            StudyError: a change resists; the message names it.
-
-        """
+        """Undo the scope's changes, newest first; StudyError if one resists, which stays for another attempt."""
         if resisting := self._journal._undo(self._standing):
             raise StudyError("; ".join(resisting))
 

@@ -7,7 +7,6 @@ is cleaned up. Runs of other users are found by their guardians.
 import contextlib
 import fcntl
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -32,21 +31,22 @@ def lock_path() -> Path:
 
     Root's default lies in ``/var/run``, where no other user can make a file.
     """
-    default = f"/var/{'tmp' if os.geteuid() else 'run'}/benchlib.lock"
+    # on Linux a link to /run, and no link is followed below
+    default = f"{'/var/tmp' if os.geteuid() else os.path.realpath('/var/run')}/benchlib.lock"
     return Path(f"{os.environ.get(LOCK_VARIABLE) or default}-{os.geteuid()}").absolute()
 
 
 def lock_scope() -> str:
-    """Return the word by which guardians find each other: runs with another ``BENCHLIB_LOCK`` do not count."""
+    """Return the word that guardians of the same ``BENCHLIB_LOCK`` share."""
     return os.environ.get(LOCK_VARIABLE) or "-"
 
 
-def guardians() -> Iterator[tuple[int, int, list[str]]]:
-    """Yield each living guardian on this host: process number, user, and arguments (folder, scope)."""
+def guardians() -> Iterator[tuple[psutil.Process, int, list[str]]]:
+    """Yield each living guardian on this host: process, user, and arguments (folder, scope)."""
     for process in psutil.process_iter():
         argv, uids = known(process.cmdline) or [], known(process.uids)
-        if uids and GUARDIAN in argv:
-            yield process.pid, uids.real, argv[argv.index(GUARDIAN) + 1 :]
+        if uids and GUARDIAN in argv[:-2]:
+            yield process, uids.real, argv[-2:]
 
 
 def held_by() -> str | None:
@@ -89,12 +89,7 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
 
 
 def check_no_other_user() -> None:
-    """Check that no run of another user is under way; one that has just ended may take a moment.
-
-    Raises:
-        HostBusyError: there is one.
-
-    """
+    """Raise a HostBusyError if a run of another user is under way; one that has just ended may take a moment."""
     for _ in ticks(_ENDING_LIMIT_S):
         if not (others := _other_users()):
             return
@@ -136,6 +131,5 @@ def _is_alive(holder: str, written_s: float) -> bool:
 
 def _other_users() -> list[str]:
     """Return the other users with a guardian in this scope."""
-    users = {user for _, user, words in guardians() if words[1:] == [lock_scope()]} - {os.geteuid()}
-    names = {entry.pw_uid: entry.pw_name for entry in pwd.getpwall()}
-    return sorted(names.get(user, str(user)) for user in users)
+    found = [(process, user) for process, user, words in guardians() if words[1] == lock_scope()]
+    return sorted({known(process.username) or str(user) for process, user in found if user != os.geteuid()})

@@ -11,12 +11,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(folder: Path) -> None:
-    """Write the dirty pages of the files below a folder to disk, then drop the files from the page cache.
-
-    Raises:
-        OSError: the kernel could not write all.
-
-    """
+    """Write the dirty pages of the files below a folder to disk, then drop the files from the page cache."""
     with files.folder(folder, foreign=True) as descriptor:
         # one call for all files: a sync of each file costs milliseconds
         _check(_LIBC.syncfs(descriptor))
@@ -32,12 +27,7 @@ def fill(folder: Path) -> None:
 
 
 def resident_share(folder: Path) -> float:
-    """Return the share of the files below a folder that is in the page cache; 0 without files.
-
-    Raises:
-        OSError: the kernel does not report it.
-
-    """
+    """Return the share of the files below a folder that is in the page cache; 0 without files."""
     cached = pages = 0
     for file in files.plain_files(folder):
         if not os.fstat(file).st_size:

@@ -139,9 +139,8 @@ def kernel_files() -> Files:
 def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
     """Return a Linux host's counters from its :data:`FILES`; null where the kernel does not report one.
 
-    - ``cpu``: ticks of all CPUs (user, nice, system, idle, iowait, irq, softirq, steal)
-    - ``pressure``: microseconds in which some task waited for I/O
-    - ``devices``: the counters of each named device, or of all disks
+    ``cpu`` are ticks (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` is in microseconds, ``devices``
+    are the named ones or all disks.
     """
     stat, memory, io = (_table(files.get(name)) for name in ("stat", "meminfo", "pressure/io"))
     cpu, switches, dirty = stat.get("cpu"), stat.get("ctxt"), memory.get("Dirty:")

@@ -119,12 +119,7 @@ def _others_run_as(user: int) -> bool:
 
 
 def allow_open_files() -> None:
-    """Raise the limit of open files of this process and its children as far as a run needs.
-
-    Raises:
-        PreflightError: the hard limit is too low.
-
-    """
+    """Raise the limit of open files for a run; PreflightError if the hard limit is too low."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < _OPEN_FILES:  # -1 stands for no limit
         raise PreflightError(
@@ -252,12 +247,7 @@ class Shell:
             files.give(path, user=entry.pw_uid, group=entry.pw_gid)
 
     def make_directory(self, path: Path) -> Path:
-        """Make a private folder (0700) of this shell's user, if it is missing; return it.
-
-        Raises:
-            TrialError: it cannot be made.
-
-        """
+        """Make a private folder (0700) of this shell's user, if it is missing; return it."""
         entry = self._entry
         if not entry or files.trusted(path.parent):
             with os_errors_as(TrialError, f"cannot make {path}"):
@@ -266,23 +256,13 @@ class Shell:
         return path
 
     def do(self, *argv: str | Path) -> str:
-        """Run a command as this shell's user for at most ten minutes; return its output.
-
-        Raises:
-            TrialError: it failed.
-
-        """
+        """Run a command for at most ten minutes; return its output, or raise a TrialError."""
         done = self.run(argv, timeout_s=600)
         done.insist(TrialError, f"{argv[0]} failed")
         return done.stdout
 
     def write(self, path: Path, text: str, *, append: bool = False) -> None:
-        """Write a text file (0600) in a folder of this shell's user, as that user.
-
-        Raises:
-            TrialError: it cannot be written.
-
-        """
+        """Write a text file (0600) in a folder of this shell's user, as that user."""
         script = f'umask 077; cat {">>" if append else ">"}"$1"'
         # on its standard input, since everybody can read a command line
         done = self.run(["/bin/sh", "-c", script, "sh", path], stdin=text.encode())

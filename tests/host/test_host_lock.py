@@ -120,7 +120,7 @@ def guarding(mallory: Stranger, shared_lock: str) -> Iterator[None]:
     """A process that looks as a guardian of another user does."""
     words = ("sh", "-c", "read _", "-m", "benchlib.host.guardian", "/x", shared_lock)
     with mallory.start(*words, stdin=subprocess.PIPE) as process:
-        assert eventually(lambda: process.pid in [pid for pid, *_ in guardians()])
+        assert eventually(lambda: process.pid in [guardian.pid for guardian, *_ in guardians()])
         yield
 
 
