@@ -14,14 +14,14 @@ PATH = re.compile(r"trials(?:/[A-Za-z0-9][\w.-]*){2}", re.ASCII)
 MOST = 256 << 20
 """Maximum size of a file, and of an unpacked archive (bytes)."""
 _RATIO, _LITTLE = 400, 16 << 20
-"""Maximum compression ratio (studies: a fourth), and the size in bytes up to which it is not checked."""
+"""Maximum compression ratio (studies: a fourth), not checked up to a size in bytes."""
 
 
 def unpack(archive: bytes | None) -> dict[str, bytes]:
-    """Return the files of an archive by path; an empty dictionary without an archive.
+    """Return the files of an archive by path; none without an archive.
 
     Raises:
-        ValueError: the archive is damaged, too large, or has other files than those of trials.
+        ValueError: it is damaged, too large, or has other files than those of trials.
 
     """
     if archive is None:
@@ -43,7 +43,7 @@ def most_unpacked(packed: bytes) -> int:
 
 
 def _members(tar: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of each file of a tar archive; reject every other kind of member."""
+    """Yield path and content of each file; reject every other kind of member."""
     place, seen = 0, set[str]()
     while any(header := tar[place : place + tarfile.BLOCKSIZE]):
         member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")

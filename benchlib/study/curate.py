@@ -9,7 +9,6 @@ Raises:
 
 """
 
-import lzma
 import os
 import re
 import zipfile
@@ -97,7 +96,7 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
                 archive.extractall(coming.path, members)
                 coming.write(_named(coming.read(), folder.name))
                 coming.kept()
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as reason:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as reason:
         raise InputError(f"{file.name} is no file of 'benchlib studies export': {reason}") from None
     return folder
 

@@ -142,7 +142,7 @@ class OpenStudy:
     # --- running --------------------------------------------------------------------
 
     def preflight(self) -> pd.DataFrame:
-        """Check that this machine can run what is missing, else raise PreflightError: ``check, found``."""
+        """Check that this machine can run the missing trials, else raise PreflightError: ``check, found``."""
         rows = list(self._runner.preflight()) if self._runner and self.missing else []
         return pd.DataFrame(rows, columns=["check", "found"])
 

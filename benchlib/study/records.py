@@ -42,7 +42,7 @@ class Record(Open):
     FILE: ClassVar[str]
 
     def write(self, folder: Path) -> None:
-        """Write the file into the folder of a running trial."""
+        """Write the file into a running trial's folder."""
         files.write(folder / self.FILE, self.to_bytes())
 
     @classmethod
@@ -73,14 +73,14 @@ class Counters(Record):
 
 
 class Plans(Record):
-    """Query plans after the load: rows of ``statement`` and ``plan``."""
+    """Query plans after the load: ``statement, plan``."""
 
     FILE = "plans.json"
     after: Rows
 
 
 class Away(Open):
-    """Round trip to a remote replica's host, and its counters before and after the load."""
+    """Round trip to a remote replica's host, and its readings."""
 
     host: str
     round_trip_s: float
@@ -97,7 +97,7 @@ class ReplicaReadings(Record):
 
 
 class FlushRate(Open):
-    """One result of ``pg_test_fsync``; None if the platform lacks the method."""
+    """One result of ``pg_test_fsync``; None without the method."""
 
     section: str
     method: str
@@ -123,7 +123,7 @@ class Flushes(Record):
         return rates.get(method)
 
     def used_per_s(self) -> float | None:
-        """Return flushes per second of the server's method; None if commits are not flushed."""
+        """Return flushes per second of the method in use; None if commits are not flushed."""
         used = self.durability
         if "off" in (used["fsync"], used["synchronous_commit"]):
             return None

@@ -69,7 +69,7 @@ class StudyFolder:
 
     Raises:
         InputError: on reading, if a file is unreadable, damaged or missing.
-        StudyError: on writing, if the disk refused; what is saved is safe.
+        StudyError: on writing, if the disk refused; saved trials are safe.
 
     """
 
