@@ -125,7 +125,7 @@ class LoadPatch(Model):
 
 
 def rate_at(rate: float | str, capacity_tps: float) -> float:
-    """Return a rate in transactions/s; shares refer to ``capacity_tps``, rounded from 10 up."""
+    """Return a rate in transactions/s; shares refer to ``capacity_tps``."""
     share = share_of("capacity", rate)
     if share is None:
         return float(rate)

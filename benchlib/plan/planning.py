@@ -21,11 +21,7 @@ _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
 
 class _Sizes(Load):
-    """A profile: a load, the study's size and optional changes.
-
-    ``only`` limits the levels. ``base`` and ``levels`` are patches over those of the notebook (in a grid, by
-    a value's name).
-    """
+    """A profile: a load, the study's size, and patches over the notebook's base and levels."""
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     scale: PositiveInt = 1

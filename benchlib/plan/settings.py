@@ -49,7 +49,7 @@ def conf_text(settings: Mapping[str, SettingValue]) -> str:
 def read_conf(text: str) -> tuple[dict[str, str], list[str]]:
     """Return the settings of a postgresql.conf text (last value wins), and its invalid lines.
 
-    Comments, quotes and escapes are read as the server reads them. Include directives count as invalid.
+    Lines are read as the server reads them; include directives count as invalid.
     """
     settings, faults = dict[str, str](), list[str]()
     for number, line in enumerate(text.split("\n"), 1):

@@ -19,7 +19,7 @@ _RCOND = 1e-10
 class Noise:
     """The noise of contrasts: a trial's ``sd`` (..., c) in log units and its ``df`` (c,).
 
-    NaN and 0 if unknown. ``shared``: variances are moderated together, so statistics correlate as Dunnett's.
+    ``shared``: variances are moderated together, so statistics correlate as Dunnett's.
     """
 
     sd: np.ndarray
@@ -64,8 +64,7 @@ class Fit:
         """
         estimate = weights @ self.effects
         unscaled = weights @ self.unscaled @ weights.T
-        connected = np.linalg.pinv(self.unscaled, _RCOND, hermitian=True) @ self.unscaled
-        unknown = ~np.isclose(weights @ connected, weights, atol=1e-8).all(axis=1)
+        unknown = ~_estimable(weights, self.unscaled)
         estimate[unknown] = np.nan
         unscaled[unknown, :] = unscaled[:, unknown] = np.nan
         return estimate, unscaled
@@ -73,7 +72,7 @@ class Fit:
     def contrasts_alone(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return :meth:`contrasts`, each from the trials of its own levels only.
 
-        It differs only if trials are missing: a joint fit assumes equal noise for all levels.
+        A joint fit assumes equal noise for all levels if trials are missing.
         """
         estimate, unscaled = self.contrasts(weights)
         for row in np.flatnonzero(np.isfinite(estimate)) if np.isnan(self.logs).any() else ():
@@ -81,8 +80,7 @@ class Fit:
             logs = self.logs[:, used]
             effects, covariance, *_ = _additive(logs[np.isfinite(logs).any(axis=1)])
             weight = weights[row][used]
-            connected = np.linalg.pinv(covariance, _RCOND, hermitian=True) @ covariance
-            if not np.allclose(weight @ connected, weight, atol=1e-8):
+            if not _estimable(weight, covariance):
                 estimate[row] = unscaled[row, :] = unscaled[:, row] = np.nan
                 continue
             scale = np.sqrt(weight @ covariance @ weight / unscaled[row, row])
@@ -92,11 +90,14 @@ class Fit:
         return estimate, unscaled
 
 
-def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return contrasts (c, k) of values (blocks, k) inside blocks, and their deviation per value's.
+def _estimable(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Return whether a chain of blocks connects the levels of each contrast (..., k)."""
+    connected = np.linalg.pinv(covariance, _RCOND, hermitian=True) @ covariance
+    return np.asarray(np.isclose(weights @ connected, weights, atol=1e-8).all(axis=-1))
 
-    NaN if the block lacks the level or its whole reference.
-    """
+
+def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return contrasts (c, k) of values (blocks, k) inside blocks, and their deviation per value's."""
     present = np.isfinite(values).astype(float)
     filled, added, taken = np.nan_to_num(values), np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,10 +109,7 @@ def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit:
-    """Fit the additive model to logarithms (blocks, k).
-
-    Contrasts of a level without trials are NaN. ``hosts`` names each block's host; None is one host.
-    """
+    """Fit the additive model to logarithms (blocks, k); ``hosts`` names each block's host."""
     y = logs.to_numpy(dtype=float)
     member = np.ones((len(y), 1)) if hosts is None else pd.get_dummies(hosts).to_numpy(dtype=float)
     effects, unscaled, residual, df = _additive(y)
@@ -137,9 +135,9 @@ def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:
-    """Fit many complete studies: estimates, standard errors (n, c), df and ``Noise.shared``.
+    """Fit many complete studies (n, blocks, levels) as :func:`fit_blocks` does, baseline and controls first.
 
-    ``logs`` (n, blocks, levels) start with baseline and controls. Results equal those of :func:`fit_blocks`.
+    Returns estimates and standard errors (n, c), df and ``Noise.shared``.
     """
     _, blocks, levels = logs.shape
     weights = arm_weights(levels, controls + 1)[min(controls, levels - 2) :]

@@ -1,6 +1,6 @@
 """Several changes at once: sums of gains, and ladders.
 
-A design is a frame of -1 and +1 with a row per level and a column per factor.
+A design is a frame of -1 and +1: levels by factors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -24,10 +24,9 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class Concern:
-    """A limit of a study or of a comparison.
+    """A limit of a study (``level`` None) or of a comparison; a grave one makes verdicts invalid.
 
-    ``code`` is a key of :data:`SENTENCES`; ``level`` None means the study. ``others`` counts further levels with
-    this limit. A grave concern makes verdicts invalid.
+    ``others`` counts further levels with this limit.
     """
 
     code: str

@@ -61,7 +61,7 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tupl
 def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> SequentialPlan:
     """Return the looks for a design with ``levels`` arms, of which ``controls`` are A/A controls.
 
-    ``looks`` are rising numbers of blocks, 3 or more. A new design takes about a second.
+    A new design takes about a second.
     """
     comparisons = max(levels - 1 - controls, 1)
     loading = complete_loading(controls + 1)

@@ -1,7 +1,4 @@
-"""Checks of trials: a frame of ``block, level, <metric>``, row by row.
-
-Errors name the row (from 1, without the header). Omitted rows are reported as concerns.
-"""
+"""Checks of trials: a frame of ``block, level, <metric>``, row by row, counted from 1."""
 
 import re
 from collections.abc import Hashable, Sequence
@@ -22,10 +19,9 @@ _FEW_SHOWN = 3
 
 @dataclass(frozen=True)
 class Trials:
-    """Checked trials: positive ``values`` (blocks, levels), NaN if missing.
+    """Checked trials: positive ``values`` (blocks, levels), NaN if missing, baseline and controls first.
 
-    Baseline and controls come first; blocks are sorted if possible. ``hosts`` has each block's host (0 if
-    unknown), ``periods`` the number of its period on that host, or None.
+    ``hosts`` has each block's host (0 if unknown), ``periods`` its period on that host, or None.
     """
 
     values: pd.DataFrame

@@ -30,7 +30,7 @@ _POISSON_SIGMAS = 3.0
 def outliers(residual: np.ndarray, df: float) -> np.ndarray:
     """Return the (block, level) indices of trials with extreme studentised residuals.
 
-    Two-sided t with df - 1 at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982).
+    Two-sided t at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982).
     """
     n = np.isfinite(residual).sum()
     scaled = residual**2 * n / df
@@ -42,8 +42,7 @@ def outliers(residual: np.ndarray, df: float) -> np.ndarray:
 def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]") -> list[Concern]:
     """Return the concerns about trends of logs (blocks, levels) over the study, by host.
 
-    A trend of all levels is a note, because blocks cancel it. A trend of a comparison in ``pairs`` is grave: no
-    single effect exists.
+    A trend of all levels is a note, because blocks cancel it. A trend of a comparison is grave.
     """
     whole = _trends(logs.mean(axis=1, skipna=False).to_frame(), hosts)
     trends = _trends(logs[list(pairs)] - logs[list(pairs.values())].to_numpy(), hosts)
@@ -191,7 +190,7 @@ def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
 def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
     """Return the concerns about levels with saturated CPU; one for the study if all are.
 
-    ``shares``: by level, the busy share of all CPUs per trial; NaN if unknown.
+    ``shares``: the busy share of all CPUs per trial; NaN if unknown.
     """
     medians = {level: pd.Series(trials, dtype=float).median() for level, trials in shares.items()}
     full = {level: 100 * share for level, share in medians.items() if share >= FULL}
@@ -203,8 +202,7 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:
     """Return the concern about more durable commits than the WAL device can flush.
 
-    For loads that always write, with ``fsync`` and ``synchronous_commit`` on. One flush commits at most once per
-    client; 50 % more is accepted.
+    One flush commits at most once per client; 50 % more is accepted.
     """
     most = fsyncs_per_s * clients
     if commits_per_s <= _FLUSH_NOISE * most:

@@ -134,8 +134,8 @@ def analyze(
 def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
     """Return the logs of blocks or of periods for the comparisons, their hosts, and concerns.
 
-    Blocks on the same clusters are not replicates: period means replace them if levels differ more between
-    periods than between blocks. With fewer than three periods, verdicts hold for these clusters only.
+    Period means replace blocks on the same clusters, if levels differ more between periods than between blocks.
+    With fewer than three periods, verdicts hold for these clusters only.
     """
     periods, logs, hosts = data.periods, data.logs, data.hosts
     if periods is None or (count := periods.nunique()) == len(periods):
