@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all steady coverage check format reports docs readme calibrate bench kills fleet-test fleet-scale restore clean
+.PHONY: help setup demo lab test test-all steady coverage check format reports pages docs readme calibrate bench kills fleet-test fleet-scale restore clean
 
 ifneq ($(findstring $$,$(CURDIR))$(findstring :,$(CURDIR)),)
 $(error the path of this checkout has a "$$" or ":" in it, with which no virtual environment can be made: move it)
@@ -68,7 +68,10 @@ format: $(READY)  ## put the code into the common form
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-reports: $(READY)  ## render every page from data/ alone
+reports: $(READY)  ## the site that is in git: a recorded study of each notebook, from data/ alone, in two minutes
+	@$(BIN)/python benchmarks/recorded_site.py
+
+pages: $(READY)  ## the page of every study in data/, and of the calibration
 	@$(BIN)/benchlib report
 	@$(BIN)/python benchmarks/calibrate.py --show
 

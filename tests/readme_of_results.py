@@ -1,12 +1,13 @@
-"""The README's headline results, one line for each factor, from the recorded studies. ``make readme`` writes them."""
+"""The README's headline results, one line for each factor, from the pages in reports/. ``make readme`` writes them."""
 
 import re
 import sys
 from pathlib import Path
 
-from benchlib.report.site import data_of
+from benchlib.report.model import PageData
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README, REPORTS = ROOT / "README.md", ROOT / "reports"
 HEADLINES = {
     "version-recorded": ("18", "PostgreSQL 18 instead of 16"),
     "configuration-recorded": ("tuned", "seven tuned settings"),
@@ -34,7 +35,7 @@ def table() -> str:
     """Return the rows of the README's table of results."""
     lines = ["| factor | change | effect | verdict |", "|---|---|---|---|"]
     for name, (level, words) in HEADLINES.items():
-        page = data_of(name)
+        page = PageData.model_validate_json((REPORTS / f"{name}.json").read_text())
         answer = next(each for each in page.comparisons if each.level == level)
         change, interval = answer.change
         words += " †" * any(each.code == "durability" and f"“{level}”" in each.text for each in page.limits)

@@ -43,10 +43,7 @@ def test_links_lead_somewhere(page):
         if re.match(r"\w+:", link):
             continue
         target = (page.parent / file).resolve() if file else page
-        made = (
-            ROOT / "data" / target.stem if target.parent == ROOT / "reports" else None
-        )  # pages come from data/
-        assert target.exists() or (made and made.exists()), link
+        assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
 
 

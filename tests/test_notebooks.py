@@ -1,6 +1,8 @@
 """Notebooks are short and plain: a few cells of pandas on frames, stripped, and what they say of parameters is true."""
 
 import ast
+import json
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -10,14 +12,17 @@ import pytest
 
 from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
-from benchlib.plan.parameters import checked, declared
+from benchlib.plan.parameters import checked, declared, from_yaml
 from benchlib.plan.planning import answer_words, make_study
 from benchlib.report.runs import is_overview
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
+DATA = FOLDER.parent / "data"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 IMPORTED = {"benchlib.notebook", "pandas", "seaborn", "numpy", "matplotlib"}
 GIB = 1 << 30
+MOST_LINES = 35
+"""Lines of a parameters cell: one screen."""
 
 
 @cache
@@ -79,6 +84,41 @@ def test_every_parameter_says_what_it_is_and_its_default_is_of_its_type(notebook
     assert checked(parameters, {}) == {name: p.default for name, p in parameters.items()}
     assert not [name for name, p in parameters.items() if not p.help]
     assert parameters["factor"].default == notebook.stem
+
+
+def test_the_parameters_fit_on_a_screen(notebook):
+    (cell,) = [c for c in read(notebook).cells if "parameters" in c.metadata.get("tags", [])]
+    lines = cell.source.splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= 160
+    assert [line for line in lines if line.count("=") > 1] == [], "papermill cannot read such a line"
+
+
+def test_a_notebook_states_its_question_its_expectation_and_what_to_try(factor_notebook):
+    first, *_, last = (cell.source for cell in read(factor_notebook).cells if cell.cell_type == "markdown")
+    for words in ("## Why it matters", "**Published.**", "**Expected.**", "**What would prove us wrong.**"):
+        assert words in first
+    assert "](https://www.postgresql.org/docs/" in first
+    assert last.startswith("## To try next")
+    assert len(re.findall(r"^(?:- `)?(?:benchlib|cp) .+", last.partition("To repeat")[0], re.MULTILINE)) >= 3
+
+
+RECORDED = {
+    path.stem: json.loads((DATA / path.stem / "study.json").read_text())
+    for path in FOLDER.parent.glob("studies/*-recorded.yaml")
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_file_of_a_recorded_study_makes_its_levels_and_comparisons(name):
+    recorded, given = (
+        RECORDED[name],
+        from_yaml((FOLDER.parent / "studies" / f"{name}.yaml").read_text(), name),
+    )
+    factor = study_of(FOLDER / f"{recorded['notebook']}.ipynb", **given).plan.factor
+    assert {*factor.levels} >= {*recorded["plan"]["factor"]["levels"]}
+    assert factor.baseline == recorded["plan"]["factor"]["baseline"]
+    assert factor.against.items() >= recorded["plan"]["factor"]["against"].items()
 
 
 def test_a_page_can_be_made_of_it(factor_notebook):
