@@ -29,9 +29,12 @@ class FleetHost(Model):
 class Fleet(Model):
     """A Dask cluster and its hosts by name.
 
-    Without ``scheduler``, an address, scheduler and workers are started over SSH with the options ``ssh`` (of
-    ``asyncssh.connect``). Without ``hosts`` every worker is a server. ``tls`` is a folder with
-    :data:`CERTIFICATES`. A lost host may return within ``back_within_s`` seconds.
+    ``scheduler`` is the address of a running one (``tls://10.0.0.1:8786``). Without it, scheduler and workers
+    are started over SSH with the options ``ssh`` (of ``asyncssh.connect``) and stopped at the end. A worker
+    belongs to the host with its name or address. Without ``hosts`` every worker is a server.
+
+    ``tls`` is a folder with :data:`CERTIFICATES`, at the same path on every SSH host. A lost host may return
+    within ``back_within_s`` seconds; then other hosts run its blocks.
     """
 
     scheduler: NotEmpty | None = None
