@@ -100,9 +100,8 @@ def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = No
             table = dict(zip(names, batch.columns, strict=True))
             words = pc.index_in(table["latency"], pa.array(WORDS))
             table["latency"] = pc.if_else(words.is_null(), table["latency"], "0").cast(pa.int64())
-            columns = {
-                name: np.from_dlpack(column) for name, column in table.items()
-            }  # to_numpy imports pandas
+            # to_numpy would import pandas
+            columns = {name: np.from_dlpack(column) for name, column in table.items()}
             for name, values in columns.items():
                 # without a sign, a negative number is above all others
                 if values.view(np.uint64).max(initial=0) >= 10 ** _DIGITS.get(name, _MOST_DIGITS):
@@ -112,7 +111,8 @@ def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = No
 
 def fault(name: str, file: pa.NativeFile, columns: Sequence[str]) -> ParseError:
     """Return the error for the first line that is not of this log."""
-    for number, raw in enumerate(io.BufferedReader(file), 1):
+    reader = io.BufferedReader(file)
+    for number, raw in enumerate(iter(lambda: reader.readline(_LONGEST), b""), 1):
         line = raw.decode(errors="replace").rstrip("\r\n")
         if not _is_of_log(line, columns):
             return ParseError(
@@ -163,14 +163,17 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
     """Parse a log in little memory; only torn lines may be between the others."""
-    names = _columns_of(Text(file.read(_BEGINNING).decode(errors="replace")).lines, None)
+    beginning = Text(file.read(_BEGINNING).decode(errors="replace"))
+    names = _columns_of(beginning.lines, None)
+    if not names:
+        raise missing_line(KIND, _EXAMPLE, beginning)
     size, tail = whole_lines(file)
     torn = [tail] if tail else []
     try:
-        return _report(rows(file.get_stream(0, size), names or _COLUMNS, torn), torn, None)
+        return _report(rows(file.get_stream(0, size), names, torn), torn, None)
     except ValueError:
         file.seek(0)
-        raise fault(name, file, names or _COLUMNS) from None
+        raise fault(name, file, names) from None
 
 
 def _report(blocks: Iterable[Columns], torn: Sequence[str], argv: Sequence[str] | None) -> dict[str, Any]:
