@@ -162,7 +162,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
-    """Parse a log in little memory; only torn lines may be between the others."""
+    """Parse a file in blocks; only torn lines may be between the others."""
     beginning = Text(file.read(_BEGINNING).decode(errors="replace"))
     names = _columns_of(beginning.lines, None)
     if not names:
@@ -224,24 +224,23 @@ def _check_numbers(clients: NDArray[Any], transactions: NDArray[Any], numbered: 
     """
     clients, transactions = clients[numbered], transactions[numbered]
     order = np.argsort(clients, kind="stable")
-    client, transaction = clients[order], transactions[order].astype(np.int64)
+    client, transaction = clients[order], transactions[order]
     same = client[1:] == client[:-1]
-    gaps = np.diff(transaction)
-    for index in np.flatnonzero(same & (gaps <= 0))[:1] + 1:
+    before, after = transaction[:-1], transaction[1:]
+    for index in np.flatnonzero(same & (after <= before))[:1] + 1:
         raise ParseError(
             f"{KIND}: transaction {transaction[index]} of client {client[index]} twice: several runs"
         )
     # a client's first transaction is number 0, or 1 up to 13
-    first = transaction[np.flatnonzero(np.diff(client.astype(np.int64), prepend=-1))]
-    steps = np.concatenate([gaps[same], first[first > 1]])
+    first = np.concatenate([transaction[:1], after[~same]])
+    steps = np.concatenate([after[same] - before[same], first[first > 1]])
     return bool(len(steps) > 2 and np.median(steps) > 1)
 
 
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
-    n, values = len(values_us), values_us / 1000
-    names = ("mean", "stddev", "min", "max")
-    moments = [values.mean(), values.std(), values.min(), values.max()] if n else [None] * len(names)
-    known = {
-        name: None if moment is None else float(moment) for name, moment in zip(names, moments, strict=True)
-    }
+    n = len(values_us)
+    known = dict.fromkeys(("mean", "stddev", "min", "max"))
+    if n:
+        moments = values_us.mean(), values_us.std(), values_us.min(), values_us.max()
+        known = dict(zip(known, (np.array(moments, float) / 1000).tolist(), strict=True))
     return {"n": n, **known, **quantiles_ms(values_us.copy(), QUANTILES)}
