@@ -25,7 +25,7 @@ COLUMNS = (
 _CONDITIONS = {key: key for key in ("clients", "scale", "script", "rate")} | {
     "query_mode": "protocol", "server_version": "server",
 }  # fmt: skip
-"""What tells levels apart, as runs and as names have it."""
+"""Conditions that split a level: keys of a run, and their names in a level."""
 _BLOCK = re.compile(
     r"(?i)(?:^|[^a-z0-9])(?:run|trial|round|rep|repeat|iteration|iter|block|test|try|take|pass|r|n|#)[ _.=-]*(\d+)(?![\d.])"
 )

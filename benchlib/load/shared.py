@@ -54,17 +54,13 @@ def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) ->
         return None
     done = 0.0
     for report, begin, lasted in zip(reports, begins, took, strict=True):
-        rows = [
-            row
-            for row in report["progress"]
-            if row["tps"] is not None and 0 < (row["elapsed_s"] or 0) < lasted
-        ]
+        rows = [row for row in report["progress"] if row["tps"] is not None and row["elapsed_s"]]
+        rows = [row for row in rows if row["elapsed_s"] < lasted]
         times = [0.0, *(row["elapsed_s"] for row in rows), lasted]
         counted = np.cumsum(np.diff(times[:-1]) * [row["tps"] for row in rows])
-        transactions = [0.0, *counted, report["transactions"]]  # the end is an exact count
-        done += float(
-            np.interp(end - begin, times, transactions) - np.interp(start - begin, times, transactions)
-        )
+        counts = [0.0, *counted, report["transactions"]]  # the end is an exact count
+        before, until = np.interp([start - begin, end - begin], times, counts)
+        done += float(until - before)
     return float(done / (end - start))
 
 
@@ -76,25 +72,23 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
     total = {
         **first,
-        **{name: _summed(report.get(name) for report in reports) for name in _SUMMED if name in first},
-        "latency_average_ms": _weighted([report["latency_average_ms"] for report in reports], counts),
-        "latency_stddev_ms": _pooled(reports, counts),
+        **{name: _sum(reports, name) for name in _SUMMED if name in first},
+        "latency_average_ms": _mean(reports, "latency_average_ms", counts),
+        "latency_stddev_ms": _deviation(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
         "progress": _common_progress([report["progress"] for report in reports]),
         "scripts": [
-            {**rows[0], "transactions": _summed(row["transactions"] for row in rows)}
+            {**rows[0], "transactions": _sum(rows, "transactions")}
             for rows in zip(*(report["scripts"] for report in reports), strict=True)
         ],
         "statements": [
-            {**rows[0], "latency_ms": _weighted([row["latency_ms"] for row in rows], counts)}
+            {**rows[0], "latency_ms": _mean(rows, "latency_ms", counts)}
             for rows in zip(*(report["statements"] for report in reports), strict=True)
         ],
     }
     if "rate_lag_average_ms" in first:
-        total["rate_lag_average_ms"] = _weighted(
-            [report["rate_lag_average_ms"] for report in reports], counts
-        )
+        total["rate_lag_average_ms"] = _mean(reports, "rate_lag_average_ms", counts)
         lags = [report["rate_lag_max_ms"] for report in reports]
         total["rate_lag_max_ms"] = None if None in lags else max(lags)
     if begins and (tps := common_tps(reports, begins)) is not None:
@@ -102,36 +96,33 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     return total | {name: None for name in first if name.startswith("latency_p")}
 
 
-def _summed(values: Any) -> Any:
-    numbers = list(values)
-    return None if None in numbers else sum(numbers)
+def _sum(rows: Sequence[Mapping[str, Any]], key: str) -> Any:
+    values = [row.get(key) for row in rows]
+    return None if None in values else sum(values)
 
 
-def _weighted(values: Sequence[Any], weights: Sequence[float]) -> float | None:
+def _mean(rows: Sequence[Mapping[str, Any]], key: str, weights: Sequence[float]) -> float | None:
+    values = [row[key] for row in rows]
     return None if None in values or not sum(weights) else float(np.average(values, weights=weights))
 
 
-def _pooled(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
-    means, deviations = (
-        [report[f"latency_{name}_ms"] for report in reports] for name in ("average", "stddev")
-    )
-    if None in (*means, *deviations) or not sum(counts):
+def _deviation(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
+    mean = _mean(reports, "latency_average_ms", counts)
+    if mean is None or None in [report["latency_stddev_ms"] for report in reports]:
         return None
-    squares = np.square(means) + np.square(deviations)
-    variance = np.average(squares, weights=counts) - np.average(means, weights=counts) ** 2
-    return math.sqrt(max(float(variance), 0.0))
+    squares = [report["latency_average_ms"] ** 2 + report["latency_stddev_ms"] ** 2 for report in reports]
+    return math.sqrt(max(float(np.average(squares, weights=counts)) - mean**2, 0.0))
 
 
 def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     by_second = [{round(row["elapsed_s"]): row for row in rows if row["elapsed_s"]} for rows in progress]
-    together = []
+    common = []
     for second in sorted(set.intersection(*map(set, by_second))):
         rows = [readings[second] for readings in by_second]
-        speeds = [row["tps"] for row in rows]
-        tps = _summed(speeds)
-        latency_ms = None if tps is None else _weighted([row["latency_ms"] for row in rows], speeds)
-        together.append({**rows[0], "tps": tps, "latency_ms": latency_ms})
-    return together
+        tps = _sum(rows, "tps")
+        latency_ms = None if tps is None else _mean(rows, "latency_ms", [row["tps"] for row in rows])
+        common.append({**rows[0], "tps": tps, "latency_ms": latency_ms})
+    return common
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:

@@ -138,6 +138,9 @@ def test_a_large_log_is_read_without_reading_it_as_text(files: Files, monkeypatc
         path.write_text(text)
         with pytest.raises(ParseError, match=words):
             parse_file(path)
+    path.write_text("1 2 3\n" * 1000)
+    with pytest.raises(ParseError, match='no line "0 1 1523'):
+        parse_file(path, kind="transaction_log")
 
 
 def test_every_column_is_kept(files: Files, tmp_path: Path) -> None:

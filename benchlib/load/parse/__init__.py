@@ -120,7 +120,7 @@ def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
 
 def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
-    """Parse a file; a large transaction log needs little memory."""
+    """Parse a file; a large transaction log is not read as text."""
     size = path.stat().st_size if path.is_file() else 0
     large = size > 2 * _SAMPLE
     if large and not kind:

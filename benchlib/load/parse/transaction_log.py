@@ -100,9 +100,8 @@ def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = No
             table = dict(zip(names, batch.columns, strict=True))
             words = pc.index_in(table["latency"], pa.array(WORDS))
             table["latency"] = pc.if_else(words.is_null(), table["latency"], "0").cast(pa.int64())
-            columns = {
-                name: np.from_dlpack(column) for name, column in table.items()
-            }  # to_numpy imports pandas
+            # to_numpy would import pandas
+            columns = {name: np.from_dlpack(column) for name, column in table.items()}
             for name, values in columns.items():
                 # without a sign, a negative number is above all others
                 if values.view(np.uint64).max(initial=0) >= 10 ** _DIGITS.get(name, _MOST_DIGITS):
@@ -112,7 +111,8 @@ def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = No
 
 def fault(name: str, file: pa.NativeFile, columns: Sequence[str]) -> ParseError:
     """Return the error for the first line that is not of this log."""
-    for number, raw in enumerate(io.BufferedReader(file), 1):
+    reader = io.BufferedReader(file)
+    for number, raw in enumerate(iter(lambda: reader.readline(_LONGEST), b""), 1):
         line = raw.decode(errors="replace").rstrip("\r\n")
         if not _is_of_log(line, columns):
             return ParseError(
@@ -162,15 +162,18 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
-    """Parse a log in little memory; only torn lines may be between the others."""
-    names = _columns_of(Text(file.read(_BEGINNING).decode(errors="replace")).lines, None)
+    """Parse a file in blocks; only torn lines may be between the others."""
+    beginning = Text(file.read(_BEGINNING).decode(errors="replace"))
+    names = _columns_of(beginning.lines, None)
+    if not names:
+        raise missing_line(KIND, _EXAMPLE, beginning)
     size, tail = whole_lines(file)
     torn = [tail] if tail else []
     try:
-        return _report(rows(file.get_stream(0, size), names or _COLUMNS, torn), torn, None)
+        return _report(rows(file.get_stream(0, size), names, torn), torn, None)
     except ValueError:
         file.seek(0)
-        raise fault(name, file, names or _COLUMNS) from None
+        raise fault(name, file, names) from None
 
 
 def _report(blocks: Iterable[Columns], torn: Sequence[str], argv: Sequence[str] | None) -> dict[str, Any]:
@@ -221,24 +224,23 @@ def _check_numbers(clients: NDArray[Any], transactions: NDArray[Any], numbered: 
     """
     clients, transactions = clients[numbered], transactions[numbered]
     order = np.argsort(clients, kind="stable")
-    client, transaction = clients[order], transactions[order].astype(np.int64)
+    client, transaction = clients[order], transactions[order]
     same = client[1:] == client[:-1]
-    gaps = np.diff(transaction)
-    for index in np.flatnonzero(same & (gaps <= 0))[:1] + 1:
+    before, after = transaction[:-1], transaction[1:]
+    for index in np.flatnonzero(same & (after <= before))[:1] + 1:
         raise ParseError(
             f"{KIND}: transaction {transaction[index]} of client {client[index]} twice: several runs"
         )
     # a client's first transaction is number 0, or 1 up to 13
-    first = transaction[np.flatnonzero(np.diff(client.astype(np.int64), prepend=-1))]
-    steps = np.concatenate([gaps[same], first[first > 1]])
+    first = np.concatenate([transaction[:1], after[~same]])
+    steps = np.concatenate([after[same] - before[same], first[first > 1]])
     return bool(len(steps) > 2 and np.median(steps) > 1)
 
 
 def _figures(values_us: NDArray[Any]) -> dict[str, float | int | None]:
-    n, values = len(values_us), values_us / 1000
-    names = ("mean", "stddev", "min", "max")
-    moments = [values.mean(), values.std(), values.min(), values.max()] if n else [None] * len(names)
-    known = {
-        name: None if moment is None else float(moment) for name, moment in zip(names, moments, strict=True)
-    }
+    n = len(values_us)
+    known = dict.fromkeys(("mean", "stddev", "min", "max"))
+    if n:
+        moments = values_us.mean(), values_us.std(), values_us.min(), values_us.max()
+        known = dict(zip(known, (np.array(moments, float) / 1000).tolist(), strict=True))
     return {"n": n, **known, **quantiles_ms(values_us.copy(), QUANTILES)}
