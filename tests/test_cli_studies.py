@@ -94,9 +94,7 @@ def test_index_and_pages_follow_what_becomes_of_studies(run, keep, project) -> N
     assert "three.html" in page(project, "comparisons")
     done("studies delete two --yes")
     assert not (project / "reports" / "two.html").exists()
-    assert "two.html" not in page(project, "index") + page(project, "comparisons") + page(
-        project, "first"
-    ) + page(project, "three")
+    assert not any("two.html" in page(project, name) for name in ("index", "comparisons", "first", "three"))
     assert study_names() == ["first", "three"]
 
 
@@ -209,12 +207,8 @@ def test_a_folder_of_data_that_is_not_there_is_an_error(words, run, monkeypatch,
 def test_a_gate_answers_with_its_exit_status(run, keep) -> None:
     keep("same")
     keep("slower", -8)
-    for words, status in (
-        ("same", 0),
-        ("same slower", 3),
-        ("slower --tolerance '20 %'", 0),
-        ("same --tolerance 0", 4),
-    ):
+    cases = {"same": 0, "same slower": 3, "slower --tolerance '20 %'": 0, "same --tolerance 0": 4}
+    for words, status in cases.items():
         assert run("check", *shlex.split(words)).status == status, words
     line = "slower: slower: tuned against defaults: −8.1 % (−8.2 to −7.9): slower by more than 3 %"
     assert run("check", "same", "slower").out.splitlines()[2] == line

@@ -1,7 +1,7 @@
 """The bars of a table of answers: changes with their intervals on a common axis."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchlib.report.model import Answer
@@ -60,8 +60,3 @@ def has_bar(answer: Answer) -> bool:
     return answer.verdict != "invalid" and all(
         map(math.isfinite, (answer.percent_change, answer.ci_low, answer.ci_high))
     )
-
-
-def shown_first(answers: Sequence[Answer], most: int = 5) -> tuple[Sequence[Answer], Sequence[Answer]]:
-    """Return the answers that a page shows, and those that it folds."""
-    return answers[:most], answers[most:]

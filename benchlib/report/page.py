@@ -14,7 +14,7 @@ import nh3
 from markupsafe import Markup
 
 from benchlib.plan.words import printable
-from benchlib.report.bars import Axis, has_bar, shown_first
+from benchlib.report.bars import Axis, has_bar
 from benchlib.report.model import PageData
 from benchlib.report.notebooks import ABOUT, DATA, Node, tags
 from benchlib.report.style import mark_of
@@ -110,7 +110,7 @@ _ENVIRONMENT = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
 )  # fmt: skip
 _ENVIRONMENT.globals.update(
-    mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar, shown_first=shown_first,
+    mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar,
     script=_script("page.js"),
 )  # fmt: skip
 _ENVIRONMENT.filters["quantity"] = lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"

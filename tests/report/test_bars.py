@@ -5,7 +5,7 @@ import math
 import pytest
 from report_parts import answer
 
-from benchlib.report.bars import Axis, has_bar, shown_first
+from benchlib.report.bars import Axis, has_bar
 
 
 @pytest.mark.parametrize("ends", [[], [(1, 0.2, 2)], [(-50, -60, -40), (800, 700, 900)], [(0, -math.inf, math.inf)]])  # fmt: skip
@@ -32,8 +32,3 @@ def test_what_is_invalid_or_has_no_interval_has_no_bar_and_moves_no_axis():
     assert not has_bar(answer("inconclusive", ci_low=math.nan))
     assert has_bar(answer("faster"))
     assert Axis.of([answer("faster"), invalid]) == Axis.of([answer("faster")])
-
-
-def test_five_answers_are_open_and_the_others_folded():
-    first, folded = shown_first([*range(8)])
-    assert (list(first), list(folded)) == ([0, 1, 2, 3, 4], [5, 6, 7])

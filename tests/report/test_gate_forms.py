@@ -115,13 +115,3 @@ def test_nobody_s_text_is_obeyed_in_markdown():
     assert not page.find_all(["script", "h1"])
     assert {strong.get_text() for strong in page.find_all("strong")} == {"slower"}
     assert "\x1b" not in text
-
-
-def test_text_has_a_line_for_each_comparison():
-    rows = [
-        (PASSED, "a", "x against y", "+1 % (0 to 2)", "no slower than 3 %"),
-        (UNKNOWN, "a", "z", "", "left out: <no>"),
-    ]
-    first, second = written(rows).splitlines()
-    assert first == "passed: a: x against y: +1 % (0 to 2): no slower than 3 %"
-    assert second == "cannot be said: a: z: left out: <no>"

@@ -68,17 +68,14 @@ def test_a_page_is_the_same_after_its_file_and_what_is_not_known_is_null(page_of
 
 def test_limits_come_with_their_comparison_and_with_advice(page_of, trials_of, study_of):
     effects = compare(trials_of(tuned=10.0), baseline="defaults", controls=["control"])
-    limits = pd.DataFrame(
-        [
-            {
-                "code": "no_control",
-                "level": None,
-                "value": "",
-                "text": "There is no A/A control.",
-                "grave": False,
-            }
-        ]
-    )
+    row = {
+        "code": "no_control",
+        "level": None,
+        "value": "",
+        "text": "There is no A/A control.",
+        "grave": False,
+    }
+    limits = pd.DataFrame([row])
     limits.attrs = {"kind": "limits", "by_level": {"tuned": "worst"}, "unmet": {"tuned": "it slept"}}
     setup = pd.DataFrame({"what": ["server"], "value": ["PostgreSQL 18"]})
     page = page_data(study_of(), *map(as_data, (effects, limits, setup)), name="x", missing=3)
@@ -105,17 +102,8 @@ def test_the_command_names_whatever_is_not_usual_and_survives_a_shell():
         "alpha": 0.05, "looks": (),
     }  # fmt: skip
     words = shlex.split(repeat_command("x", usual))
-    assert words == [
-        "benchlib",
-        "analyze",
-        "x.trials.csv",
-        "--baseline",
-        "it's $HOME",
-        "--control",
-        "control",
-        "--margin",
-        "0.03",
-    ]
+    assert words[:5] == ["benchlib", "analyze", "x.trials.csv", "--baseline", "it's $HOME"]
+    assert words[5:] == ["--control", "control", "--margin", "0.03"]
     rare = {"against": {"b": "a"}, "answers": {"b": "B"}, "metric": "p99_ms", "alpha": 0.005, "looks": (3, 5), "fixed_hosts": True}  # fmt: skip
     told = repeat_command("x", usual | rare)
     for part in (

@@ -93,6 +93,35 @@ def test_only_what_has_changed_is_made_again_and_what_cannot_be_is_left_out(
     assert {path.name: path.read_bytes() for path in reports.iterdir()} == first
 
 
+def test_the_page_of_one_study_leaves_the_summary_and_the_index_says_so(notebook_of, kept, reports):
+    notebook_of(SHOWN)
+    notebook_of(LISTS, name="summary", parameters=OVERVIEW)
+    kept("one")
+    [*report_studies(())]
+    before, older = (reports / "summary.html").read_text(), "before the latest changes"
+    assert older not in (reports / "index.html").read_text()
+    kept("two", day=2)
+    assert told(report_studies(["two"])) == ["page: two.html", "index: index.html"]
+    assert (reports / "summary.html").read_text() == before
+    assert older in (reports / "index.html").read_text()
+
+
+def test_the_page_of_a_run_has_the_limits_and_answers_of_the_page_of_a_report(
+    notebook_of, kept, reports, monkeypatch
+):
+    path = notebook_of(SHOWN)
+    kept("mine", 20)
+    executed = runs.execute(path, {"study": "mine", "run": False})
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_refuse_early", lambda *_: None)
+        patch.setattr(runs, "execute", lambda *_: executed)
+        lines = run_notebook(path, {"study": "mine"}, print)
+    assert [line.partition(":")[0] for line in lines[1:]] == ["page", "index"]
+    of_run = PageData.model_validate_json((reports / "mine.json").read_text())
+    assert of_run.limits
+    assert of_run == make_page("mine")
+
+
 def test_no_notebook_but_one_of_this_installation_is_ever_run(notebook_of, kept, tmp_path, monkeypatch):
     own = notebook_of(SHOWN)
     elsewhere = notebook_of("", name="evil").rename(tmp_path / "evil.ipynb")
