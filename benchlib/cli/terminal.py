@@ -17,7 +17,7 @@ GROUPS = {
     "What to run": "given files confirm",
     "How long": "profile",
     "Where": "fleet out pages",
-    "What to read": "kind sampling_rate level block folder schema service top writes",
+    "What to read": "kind sampling_rate level block folder schema service log top writes data tables own",
     "What to compare": "baseline controls against answers metric higher_is_better lower_is_better",
     "How to judge": "margin tolerance alpha looks fixed_hosts",
     "What to change": "name question title notes",

@@ -1,5 +1,6 @@
-"""``benchlib workload``: list, show and check workloads; make one from SQL files or from a server's statements."""
+"""``benchlib workload``: list, show and check workloads; make one from SQL files, or from a server's statements or log."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from benchlib.plan.level import first_problem
 from benchlib.plan.workload import Workload
 
 _FOLDER = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+_LOG = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group(cls=Group)
@@ -95,35 +97,80 @@ def check(name: str) -> None:
 @click.option("--from", "folder", type=_FOLDER, help="A folder of .sql files, each a transaction.")
 @click.option("--schema", type=click.File(encoding="utf-8-sig"), help="The tables (pg_dump --inserts).")
 @click.option("--from-statements", "service", help="A service or URI with pg_stat_statements.")
-@click.option("--top", type=click.IntRange(1, 128), default=20, show_default=True, help="How many of them.")
+@click.option("--from-log", "log", type=_LOG, help="A server's log: csvlog, jsonlog or stderr, also .gz.")
+@click.option("--top", type=click.IntRange(1, 128), help="How many of them.  [default: 20; of a log 30]")
 @flag("--writes", help="Include statements that write.")
-def new(name: str, folder: Path | None, schema: Any, service: str | None, top: int, writes: bool) -> None:
-    """Make the workload NAME in workloads/ from SQL files, or from the statements that a server runs most.
+@click.option(
+    "--data",
+    is_flag=False,
+    flag_value="service=",
+    help="Real data: a dump, or service=NAME (--from-statements: its own).",
+)
+@click.option("--tables", help="The tables of the service, with commas between; all others stay away.")
+def new(name: str, data: str | None, tables: str | None, top: int | None, **source: Any) -> None:
+    """Make the workload NAME in workloads/ from SQL files, from a server's log, or from the statements that it runs most.
 
     \b
     Examples:
-      benchlib workload new mine --from queries
       benchlib workload new mine --from queries --schema schema.sql
-      benchlib workload new shop --from-statements shop --top 30
+      benchlib workload new shop --from-statements shop --data
+      benchlib workload new shop --from-log postgresql.csv --data shop.dump
     """
-    path, lines = Path("workloads", f"{name}.toml"), list[str]()
-    if not re.fullmatch(r"\w[\w.-]*", name) or path.exists():
-        raise InputError(f"{path} is there already, or no name for a file: choose another")
-    if (folder is None) == (service is None) or (service and schema):
-        raise click.UsageError("take either --from (with --schema) or --from-statements")
+    path = workload_file(name)
+    if path.exists():
+        raise InputError(f"{path} is there already: choose another name")
+    make_workload(path, data, tables, top, **source)
+
+
+def workload_file(name: str, folder: Path = Path()) -> Path:
+    """Return the path of a workload in ``workloads/``; InputError if the name is no file's."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InputError(f"'{name}' is no name for a file: choose another, of letters, digits, '.' and '-'")
+    return folder / "workloads" / f"{name}.toml"
+
+
+def make_workload(
+    path: Path,
+    data: str | None = None,
+    tables: str | None = None,
+    top: int | None = None,
+    *,
+    folder: Path | None = None,
+    schema: Any = None,
+    service: str | None = None,
+    log: Path | None = None,
+    writes: bool = False,
+) -> None:
+    """Write a workload from SQL files, a server's statements or its log, and print what it covers."""
+    if sum(map(bool, (folder, service, log))) != 1 or (schema and (data or not folder)):
+        raise click.UsageError(
+            "take one of --from (with --schema or --data), --from-statements and --from-log"
+        )
     from benchlib.server.remote import Remote
     from benchlib.server.rights import Target
     from benchlib.server.statements import workload_of
+    from benchlib.server.statements.logs import workload_of_log
 
+    name, lines = path.stem, list[str]()
+    from_there = _data(path, data, tables, service)
     try:
         if folder:
             keys = {"name": name, "title": f"The queries of {folder.name}", **_of_files(folder, schema)}
             lacking = dict.fromkeys(v for script in keys["scripts"] for v in variables_of(script["sql"]))
             if lacking:
                 lines.append(f"variables that a level's load.variables must give: {', '.join(lacking)}")
+        elif log:
+            keys, lines = workload_of_log(log, name, top or 30, writes=writes)
+            lines += [] if data else ["it has no data: give --data, or write load_sql into the file"]
         else:
-            keys, lines = workload_of(Remote(Target(server=service or "")), name, top, writes=writes)
-            lines.append("the file has values of your tables (from pg_stats): keep it where these may be")
+            server = Remote(Target(server=service or ""))
+            keys, lines = workload_of(server, name, top or 20, writes=writes, real=bool(data))
+        if from_there:
+            keys |= {"data": keys.get("data", {}) | from_there, "pgbench_tables": False}
+            if "file" in from_there:
+                keys["data"].pop("tables", None)
+        if keys.get("private"):
+            lines.append("the file has values of your tables: keep it where these may be")
         count = len(Workload.model_validate(keys).scripts)
     except ValidationError as reason:
         raise InputError(f"no workload: {first_problem(reason)}") from None
@@ -131,6 +178,25 @@ def new(name: str, folder: Path | None, schema: Any, service: str | None, top: i
         files.make(path.parent)
         files.write(path, tomli_w.dumps(keys, multiline_strings=True))
     echo("\n".join([*lines, f"{path}: {count} scripts; try 'benchlib workload check {name}'"]))
+
+
+def _data(path: Path, given: str | None, tables: str | None, service: str | None) -> dict[str, Any]:
+    """Return the key ``data`` of a workload's file: a dump's path relative to the file, or a service with tables."""
+    if given is None or not given.startswith("service="):
+        if tables:
+            raise click.UsageError("--tables belongs to --data service=NAME")
+        if given is None:
+            return {}
+        from benchlib.server.datasets import kind_of
+
+        kind_of(dump := Path(given).absolute())
+        return {"file": os.path.relpath(dump, path.absolute().parent)}
+    if not (named := given.removeprefix("service=") or service):
+        raise click.UsageError("--data needs a dump or service=NAME")
+    if re.search(r"://[^/@]*:[^/@]*@|password\s*=", named):
+        raise InputError("a workload's file holds no password: put it into the service file or .pgpass")
+    listed = [table.strip() for table in (tables or "").split(",") if table.strip()]
+    return {"service": named} | ({"tables": listed} if listed else {})
 
 
 def _of_files(folder: Path, schema: Any) -> dict[str, Any]:

@@ -70,6 +70,16 @@ def scrubbed(text: str) -> str:
     return text
 
 
+_VALUES = re.compile(
+    r"""'(?:[^']|'')*'|"[^"]*"|(?<=\()[^()]*(?=\)(?: already exists| is not present|\.))|(?<=LINE ).*"""
+)
+
+
+def without_values(text: str) -> str:
+    """Return a server's message without quoted texts, key values and statements."""
+    return _VALUES.sub("…", text)
+
+
 _SECRET = re.compile(
     r"primary_conninfo|.*_command|.*passphrase.*|.*password.*|krb_server_keyfile|ssl_.*_file|.*(secret|token|_key).*"
 )

@@ -9,6 +9,8 @@ from benchlib.plan.level import Model, Values
 
 Tool = Literal["pgbench", "pgbench-init", "sysbench"]
 
+HIDDEN = "-- private"
+"""Stands for SQL that is not published."""
 _EMPTY_MIB = 60
 _PGBENCH_MIB = 16  # pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)
 _SCALE = re.compile(r"(?<!:):scale\b")
@@ -121,6 +123,7 @@ class Workload(Model):
     - ``pgbench_tables``: load with ``pgbench -i`` and ``fillfactor``, before ``load_sql`` (``mib_per_scale`` of disk).
     - ``unanalyzed_sql``: runs last; statistics do not include it.
     - ``vacuum``, ``truncate``: tables to vacuum and analyse, or to empty, between trials (``""``: all).
+    - ``private``: its SQL holds somebody's values, which published files and pages leave out.
     - ``beside``: background load. ``explain``: statements whose plans are saved, run after ``explain_after``.
     """
 
@@ -142,6 +145,7 @@ class Workload(Model):
     explain_after: str = ""
     explain: tuple[Annotated[str, AfterValidator(_explainable)], ...] = ()
     invariant: Invariant = Invariant()
+    private: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -187,6 +191,21 @@ class Workload(Model):
     def clients_beside(self) -> int:
         """Return the number of background clients."""
         return sum(beside.clients for beside in self.beside)
+
+    def published(self) -> Self:
+        """Return the workload without folders and addresses; a private one has titles instead of its SQL."""
+        work, data = self, self.data
+        if data and data.file:
+            work = work.changed(data=data.changed(file=data.file.rpartition("/")[2]))
+        elif data and data.service and re.search("[=/]", data.service):
+            work = work.changed(data=data.changed(service="a server"))
+        if not self.private:
+            return work
+        scripts = tuple(one.changed(sql=(one.title or HIDDEN) if one.sql else None) for one in self.scripts)
+        beside = tuple(one.changed(sql=HIDDEN) for one in self.beside)
+        shown = {"load_sql", "unanalyzed_sql", "explain_after"}
+        hidden = {name: HIDDEN if getattr(self, name) else "" for name in shown}
+        return work.changed(scripts=scripts, beside=beside, explain=(), invariant=Invariant(), **hidden)
 
     def data_mib(self, scale: int) -> int:
         """Return the approximate size of a cluster with its data, without WAL, in MiB."""

@@ -318,7 +318,9 @@ def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
     patches = [parameters, *(level.model_dump() for level in (plan.base, *plan.factor.levels.values()))]
     paths = {str(patch.get("workload")) for patch in patches}
     replaced |= {path: Path(path).name for path in paths if "/" in path}
-    dumped = without(study.study.model_dump(mode="json"), replaced)
+    workloads = {key: work.published() for key, work in plan.workloads.items()}
+    published = plan.changed(workload=plan.workload.published(), workloads=workloads)
+    dumped = without(study.study.changed(plan=published).model_dump(mode="json"), replaced)
     trials = study.trials.map(lambda cell: guarded(without(cell, replaced)))
     notebook["metadata"].pop("papermill", None)
     written = {

@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from benchlib.study.environment import Check, Environment, build, written
 from benchlib.study.fleet import Hosts
 from benchlib.study.generators import During, drive, merge_results, reach
 from benchlib.study.loop import Tell
-from benchlib.study.records import BESIDE, SERVER_LOG, Counters, Flushes, Parameters, Plans, Samples
+from benchlib.study.records import BESIDE, SERVER_LOG, Cost, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.store import TRANSACTION_LOG
 
 _LOG_LIMIT = 200_000
@@ -161,6 +161,8 @@ class Bench:
         notes["server_version"] = server.version()
         if trial.block == 1:  # long and constant: once per level
             Parameters.model_validate(server.parameters()).write(folder)
+        if environment.cost:
+            Cost(**asdict(environment.cost)).write(folder)
         if self.plan.level_load(trial.level).fsync_test and site:
             Flushes(durability=server.durability(), flushes=self._flushes(site)).write(folder)
         environment.checkpoint()

@@ -12,6 +12,7 @@ from benchlib.plan.metrics import METRICS, Metric
 from benchlib.plan.model import CLIENTS, Study
 from benchlib.plan.planning import answer_words
 from benchlib.plan.settings import quantity
+from benchlib.plan.workload import HIDDEN
 from benchlib.study import setup
 from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
@@ -19,7 +20,7 @@ from benchlib.study.limits import limits
 from benchlib.study.loop import Tell, missing
 from benchlib.study.plans import explained
 from benchlib.study.published import published_for
-from benchlib.study.records import Flushes, Parameters, Plans, Record, ReplicaReadings
+from benchlib.study.records import Cost, Flushes, Parameters, Plans, Record, ReplicaReadings
 from benchlib.study.results import good_ones
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class OpenStudy:
 
     def statements(self) -> pd.DataFrame:
         """Latencies, if measured: ``level, block, script, statement, latency_ms``."""
-        return self._experiment.measured.statements
+        return self._hidden(self._experiment.measured.statements, statement=HIDDEN)
 
     def figures(self) -> pd.DataFrame:
         """Sampled figures of successful trials: sizes, shares, rates, costs."""
@@ -219,7 +220,14 @@ class OpenStudy:
 
     def plans(self) -> pd.DataFrame:
         """Query plans; see :func:`benchlib.study.plans.explained`."""
-        return explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
+        plans = explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
+        return self._hidden(plans, text=HIDDEN, explain=plans["outline"])
+
+    def costs(self) -> pd.DataFrame:
+        """Costs of the levels' ``sql``, medians: ``level, seconds, size_bytes, wal_bytes``."""
+        columns = ["level", "seconds", "size_bytes", "wal_bytes"]
+        rows = [(level, of.seconds, of.size_bytes, of.wal_bytes) for level, _, of in self._records(Cost)]
+        return pd.DataFrame(rows, columns=columns).groupby("level", sort=False).median().reset_index()
 
     def parameters(self) -> pd.DataFrame:
         """Server parameters that differ between levels (columns) or from the default."""
@@ -315,6 +323,11 @@ class OpenStudy:
     def provenance(self) -> pd.DataFrame:
         """Machine, builds, seeds and versions: ``what, value``."""
         return setup.provenance(self.study)
+
+    def _hidden(self, frame: pd.DataFrame, **instead: Any) -> pd.DataFrame:
+        """Return the frame with other columns in the rows of private workloads."""
+        private = frame["level"].map(lambda name: self.study.plan.level_workload(name).private).astype(bool)
+        return frame.assign(**{name: frame[name].mask(private, other) for name, other in instead.items()})
 
     def _records(self, kind: type[Record]) -> list[tuple[str, int, Any]]:
         good = good_ones(self._experiment.by_level())

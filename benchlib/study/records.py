@@ -79,6 +79,15 @@ class Plans(Record):
     after: Rows
 
 
+class Cost(Record):
+    """The cost of the level's ``sql``."""
+
+    FILE = "schema.json"
+    seconds: float
+    size_bytes: int
+    wal_bytes: int
+
+
 class Away(Open):
     """Round trip to a remote replica's host, and its readings."""
 

@@ -18,7 +18,7 @@ from benchlib.plan.level import Values
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.plan.settings import quantity
-from benchlib.plan.words import scrubbed
+from benchlib.plan.words import scrubbed, without_values
 from benchlib.server.counters import server_counts
 from benchlib.stats import Concern, validity
 from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, understood
@@ -87,6 +87,8 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     statements += [{**key, **line} for line in report["statements"]]
             except InputError as reason:
                 error = str(reason)
+        if error and plan.level_workload(trial.level).private:
+            error = without_values(error)
         about = {
             "trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on,
             "error": error and scrubbed(error),  # the raw output has the full text

@@ -13,6 +13,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import Load
 from benchlib.plan.workload import Workload
 from benchlib.server.cluster import Cluster
+from benchlib.server.datasets import pinned
 from benchlib.server.templates import workshop
 from benchlib.study.bench import check_invariant
 from benchlib.study.environment import build, written
@@ -30,6 +31,8 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
 
     """
     what, logging = f"check of workload “{workload.name}”", Level(settings={"log_statement": "all"})
+    if workload.data:
+        workload = workload.changed(data=pinned(workload.data, None, tell))
     with (
         workshop(what, 1, tell) as templates,
         contextlib.closing(build(logging, workload, templates.run.folder / "c1", templates)) as environment,

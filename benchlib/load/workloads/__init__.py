@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from benchlib.errors import InputError
 from benchlib.host import files
 from benchlib.plan.level import problems
-from benchlib.plan.workload import Script, Workload
+from benchlib.plan.workload import HIDDEN, Script, Workload
 
 LIBRARY = Path(__file__).parent
 """Directory of the library's workloads."""
@@ -63,6 +63,10 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
         if path.suffix == ".json":
             plan = json.loads(path.read_bytes())["plan"]
             workload: dict[str, Any] = plan["workloads"][named] if named else plan["workload"]
+            if workload.get("private") and any(
+                one.get("sql") in (one.get("title"), HIDDEN) for one in workload["scripts"]
+            ):
+                raise ValueError("its workload is private, without SQL: take study.json from data/NAME")
             return workload
         keys = tomllib.loads(files.read_plain(path).decode())
         for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):

@@ -5,7 +5,7 @@ Sources: PostgreSQL documentation, "Lexical Structure", "pgbench"; ``parseVariab
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from benchlib.errors import InputError
 
@@ -78,6 +78,17 @@ def for_pgbench(sql: str, values: Mapping[str, str] | None = None, *, with_varia
             text = ": "
         parts.append((values or {}).get(text, text) if kind == "parameter" else text)
     return "".join(parts)
+
+
+def one_of(runs: Iterable[str]) -> str:
+    """Return a script that runs one of several executions, each equally often."""
+    runs = list(dict.fromkeys(runs))
+    if len(runs) == 1:
+        return runs[0]
+    parts = [f"\\set execution random(1, {len(runs)})\n"]
+    for number, run in enumerate(runs, 1):
+        parts.append(f"\\{'if' if number == 1 else 'elif'} :execution = {number}\n{run}")
+    return "".join([*parts, "\\endif\n"])
 
 
 def script_of(sql: str) -> str:

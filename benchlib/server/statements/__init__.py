@@ -1,24 +1,29 @@
-"""A workload from ``pg_stat_statements``, with parameter values from ``pg_stats``.
+"""A workload from ``pg_stat_statements``, with parameter values from ``pg_stats`` or from rows of the tables.
 
-The server only runs our queries, and prepares each statement to learn its parameter types.
+The server only runs our queries, read-only, and prepares each statement to learn its parameter types.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 from benchlib.errors import InputError, PreflightError
 from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
-from benchlib.load.workloads.sql import for_pgbench, spoken
+from benchlib.load.workloads.sql import for_pgbench, literal, one_of, spoken
 from benchlib.server.server import Server, asking, fetch, reason_of
+from benchlib.server.statements.logs import SAMPLES, normalised
 
 Row = Mapping[str, Any]
 _MIB_PER_SCALE = 32  # data and indexes
 _MAX_ELEMENTS, _MAX_PARAMETERS = 20, 250
+_READ_ROWS = 20_000
+"""About how many rows of a table the samples come from."""
+_BEGIN = ["SET default_transaction_read_only = on", "SET statement_timeout = '60s'"]
 _READ_COMMANDS = {"SELECT", "WITH", "VALUES", "TABLE"}
 _WRITE_COMMANDS = {"INSERT", "UPDATE", "DELETE", "MERGE"}
 _WRITE_WORDS = _WRITE_COMMANDS | {"INTO", "NEXTVAL", "SETVAL"}
@@ -41,8 +46,13 @@ class _LeftOutError(Exception):
     """The reason why a statement has no script."""
 
 
-def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[dict[str, Any], list[str]]:
+def workload_of(
+    server: Server, name: str, top: int, *, writes: bool, real: bool = False
+) -> tuple[dict[str, Any], list[str]]:
     """Return a workload of the ``top`` most called statements, and its coverage.
+
+    ``real``: for the server's own data, which the caller names (``service``): ``data`` has the tables that are needed,
+    and the values are from their rows. Otherwise the tables are made from ``pg_stats``.
 
     Raises:
         PreflightError: pg_stat_statements is not installed there.
@@ -52,7 +62,9 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
     """
     outcomes, scripts = dict[str, list[Row]](), list[dict[str, Any]]()
     with asking(), server.connect() as connection:
-        reader = _Reader(connection)
+        for statement in _BEGIN:
+            connection.execute(statement)
+        reader = _Reader(connection, real=real)
         if not (opened := reader.rows("opened")):
             raise PreflightError(_ABSENT)
         scales = opened[0]["scales"]
@@ -61,25 +73,33 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
                 if len(scripts) == top:
                     raise _LeftOutError(f"they are not among the {top} most called")
                 sql = reader.script(called, scales, writes=writes)
-                scripts.append({"weight": called["weight"], "sql": sql})
+                title = normalised(called["query"])[:200]
+                scripts.append({"title": title, "weight": called["weight"], "sql": sql})
                 outcomes.setdefault("taken", []).append(called)
             except _LeftOutError as reason:
                 outcomes.setdefault(f"left out, since {reason}", []).append(called)
         lines = [_share(outcome, outcomes[outcome]) for outcome in sorted(outcomes, reverse=True)]
         if not scripts:
             raise InputError("; ".join(["no statement of pg_stat_statements can be run", *lines]))
-        definitions = [row["made"] for row in reader.rows("made", oids=[*reader.tables])]
+        found = reader.rows("needed" if real else "made", oids=[*reader.tables])
     tables = [[*columns.values()] for columns in reader.tables.values()]
+    keys = {"name": name, "prose": "; ".join(lines), "private": True, "pgbench_tables": False}
+    keys |= {"vacuum": [columns[0]["table"] for columns in tables], "scripts": scripts}
+    if real:
+        title = f"The {len(scripts)} most called statements of a server, on its data"
+        (needed,) = found
+        if needed["lacking"]:
+            lines.append(f"data: the whole database, since the tables need {needed['lacking']}")
+        return keys | {
+            "title": title,
+            "data": {"tables": [] if needed["lacking"] else needed["tables"]},
+        }, lines
     rows = [filled(columns, scales) for columns in tables if columns[0]["rows"] > 0]
-    keys = {
-        "name": name,
+    keys |= {
         "title": f"The {len(scripts)} most called statements of a server, on tables like its own",
-        "prose": f"{'; '.join(lines)}. Scale {scales} has the size of the original database.",
-        "pgbench_tables": False,
-        "load_sql": "\n".join([*definitions, *rows]),
+        "prose": f"{keys['prose']}. Scale {scales} has the size of the original database.",
+        "load_sql": "\n".join([*(row["made"] for row in found), *rows]),
         "mib_per_scale": _MIB_PER_SCALE,
-        "vacuum": [columns[0]["table"] for columns in tables],
-        "scripts": scripts,
     }
     return keys, [*lines, f"scale {scales} has the size of that database"]
 
@@ -87,8 +107,8 @@ def workload_of(server: Server, name: str, top: int, *, writes: bool) -> tuple[d
 class _Reader:
     """A reader of statements; ``tables``: used columns by table oid and column name."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(self, connection: psycopg.Connection[Any], *, real: bool) -> None:
+        self.connection, self.real = connection, real
         self.tables: dict[int, dict[str, Row]] = {}
 
     def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
@@ -127,28 +147,86 @@ class _Reader:
             raise _LeftOutError(
                 "they use no table" if not tables else "they have too many parameters for pgbench"
             )
-        lines, values = list[str](), dict[str, str]()
+        text, comment = " ".join(texts), f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
+        limit = min(called["rows_per_call"], _MAX_ELEMENTS)
+        uses = list[_Use]()
         for number, parameter in enumerate(parameters, 1):
-            source = _source(" ".join(texts), number, parameter, names, tables)
-            draw, value = (source, "{}") if isinstance(source, str) else drawn(source, scales)
-            if not isinstance(source, str) and source["type"].startswith("character"):
-                # cut to the column's length
-                value = value_of("{}", value, source["type"])
+            source = _source(text, number, parameter, names, tables, real=self.real)
             listed = f"${number} /*, ... */" in sql  # a list of two or more in version 18
-            limit = min(called["rows_per_call"], _MAX_ELEMENTS)
             count = limit if parameter["is_array"] else max(2, limit) if listed else 1
-            variables = [f"p{number}_{index}" for index in range(count)]
-            lines += [f"\\set {variable} {draw.format(**called)}" for variable in variables]
-            parts = [value_of(f":{variable}", value, parameter["element"]) for variable in variables]
-            values[f"${number}"] = f"ARRAY[{', '.join(parts)}]" if parameter["is_array"] else ", ".join(parts)
-        for low, high in re.findall(
-            r"BETWEEN (\$\d+)(?: :: \w+)? AND (\$\d+)", " ".join(texts), re.IGNORECASE
-        ):
-            ends = f"({values[low]}, {values[high]})"
-            values[low], values[high] = f"LEAST{ends}", f"GREATEST{ends}"
+            uses.append(_Use(source, count, parameter["element"], parameter["is_array"]))
+        between = re.findall(r"BETWEEN \$(\d+)(?: :: \w+)? AND \$(\d+)", text, re.IGNORECASE)
+
+        def with_values(parts: Sequence[Sequence[str]]) -> str:
+            values = [
+                f"ARRAY[{', '.join(part)}]" if use.is_array else ", ".join(part)
+                for use, part in zip(uses, parts, strict=True)
+            ]
+            for low, high in ((int(low) - 1, int(high) - 1) for low, high in between):
+                ends = f"({values[low]}, {values[high]})"
+                values[low], values[high] = f"LEAST{ends}", f"GREATEST{ends}"
+            by_parameter = {f"${number}": value for number, value in enumerate(values, 1)}
+            return f"{for_pgbench(sql, by_parameter)};\n"
+
+        if self.real:
+            script = one_of(with_values(parts) for parts in self._from_rows(uses, called))
+        else:
+            lines, parts = _draws(uses, called, scales)
+            script = "\n".join([*lines, with_values(parts)])
         self.tables |= tables
-        comment = f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
-        return "\n".join([comment, *lines, f"{for_pgbench(sql, values)};\n"])
+        return f"{comment}\n{script}"
+
+    def _from_rows(self, uses: Sequence["_Use"], called: Row) -> list[list[list[str]]]:
+        """Return the values of 16 executions; those of one table are from one row.
+
+        A column's second value is from another row: the other end of a range, or of a list.
+        """
+        columns = dict[int, dict[str, Row]]()
+        for use in uses:
+            if isinstance(source := use.source, str):
+                continue
+            columns.setdefault(source["oid"], {})[source["plain"]] = source
+        samples = {oid: self._sample([*named.values()]) for oid, named in columns.items()}
+        executions = []
+        for execution in range(SAMPLES):
+            drawn_from, parts = Counter[tuple[int, str]](), list[list[str]]()
+            for source, count, element, _ in uses:
+                if isinstance(source, str):
+                    parts.append([value_of(source.format(**called), "{}", element)] * count)
+                    continue
+                rows, column = samples[source["oid"]], (source["oid"], source["plain"])
+                first = execution + drawn_from[column]
+                drawn_from[column] += count
+                value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
+                chosen = (rows[index % len(rows)][source["plain"]] for index in range(first, first + count))
+                parts.append([value_of(literal(text), value, element) for text in chosen])
+            executions.append(parts)
+        return executions
+
+    def _sample(self, columns: Sequence[Row]) -> list[dict[str, str]]:
+        """Return up to 16 random rows of a table, without nulls, as texts.
+
+        Raises:
+            _LeftOutError: there are none, or the role may not read them.
+
+        """
+        table, names = columns[0]["table"], [column["name"] for column in columns]
+        listed = ", ".join(f"{name}::text" for name in names)
+        known = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        percent = min(100, 100 * _READ_ROWS / max(1, columns[0]["rows"]))
+        for source in (
+            f"{table} TABLESAMPLE SYSTEM ({percent:.6f}) WHERE {known}",
+            f"(SELECT {', '.join(names)} FROM {table} WHERE {known} LIMIT {_READ_ROWS}) AS rows",
+        ):
+            try:
+                rows = self.connection.execute(
+                    f"SELECT {listed} FROM {source} ORDER BY random() LIMIT {SAMPLES}".encode()
+                ).fetchall()
+            except psycopg.Error as reason:
+                raise _LeftOutError(f"rows of {table} cannot be read: {reason_of(reason)}") from None
+            if rows:
+                return [dict(zip((column["plain"] for column in columns), row, strict=True)) for row in rows]
+        raise _LeftOutError(f"{table} has no row with values of their parameters")
 
     def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[int, dict[str, Row]]]:
         """Return a statement's table oids by name and alias, and their columns."""
@@ -174,8 +252,36 @@ class _Reader:
         return names, tables
 
 
+class _Use(NamedTuple):
+    """A parameter: its column or constant, the number of its values, and their type."""
+
+    source: Row | str
+    times: int
+    element: str
+    is_array: bool
+
+
+def _draws(uses: Sequence[_Use], called: Row, scales: int) -> tuple[list[str], list[list[str]]]:
+    """Return pgbench commands that draw the parameters' values, and the values as SQL."""
+    lines, parts = list[str](), list[list[str]]()
+    for number, (source, count, element, _) in enumerate(uses, 1):
+        draw, value = (source, "{}") if isinstance(source, str) else drawn(source, scales)
+        if not isinstance(source, str) and source["type"].startswith("character"):
+            value = value_of("{}", value, source["type"])  # cut to the column's length
+        variables = [f"p{number}_{index}" for index in range(count)]
+        lines += [f"\\set {variable} {draw.format(**called)}" for variable in variables]
+        parts.append([value_of(f":{variable}", value, element) for variable in variables])
+    return lines, parts
+
+
 def _source(
-    text: str, number: int, parameter: Row, names: Mapping[str, int], tables: Mapping[int, Mapping[str, Row]]
+    text: str,
+    number: int,
+    parameter: Row,
+    names: Mapping[str, int],
+    tables: Mapping[int, Mapping[str, Row]],
+    *,
+    real: bool,
 ) -> Row | str:
     """Return the column or the number that a parameter's values come from."""
     here = rf"\${number}(?!\d)"
@@ -188,7 +294,7 @@ def _source(
         if column and column["category"] == parameter["category"]:
             if column["is_key"] and is_written:
                 raise _LeftOutError("they write values of a unique column")
-            if not can_draw(column):
+            if not real and not can_draw(column):
                 raise _LeftOutError("pg_stats has no values of a column (ANALYZE it, or GRANT SELECT on it)")
             return column
     for before, value in _CONSTANTS.items():
@@ -217,5 +323,11 @@ def _plain(name: str) -> str:
 def _share(outcome: str, rows: Sequence[Row]) -> str:
     """Return an outcome's number of statements and its share of calls and time."""
     calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
-    first = " ".join(rows[0]["query"].split())[:60]
+    first = normalised(rows[0]["query"])[:60]
     return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"
+
+
+def plan_settings(server: Server) -> tuple[int, dict[str, str]]:
+    """Return a server's major version, and its settings that decide on plans, where they are no defaults."""
+    rows = server.query((Path(__file__).parent / "kept.sql").read_text())
+    return int(server.value("SHOW server_version_num")) // 10_000, {row["name"]: row["value"] for row in rows}

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchlib.errors import InputError
-from benchlib.load.workloads.sql import for_pgbench, literal, spoken
+from benchlib.load.workloads.sql import for_pgbench, literal, one_of, spoken
 
-_SAMPLES = 16
+SAMPLES = 16
 """Executions of a statement that its script draws from."""
 _LONGEST = 16_384
 _STORED = 48 << 20
@@ -95,8 +95,8 @@ class LogStatements:
         if not calls:
             return
         one.seen += 1
-        index = self._random.randrange(one.seen) if one.seen > _SAMPLES else len(one.samples)
-        if index < _SAMPLES:
+        index = self._random.randrange(one.seen) if one.seen > SAMPLES else len(one.samples)
+        if index < SAMPLES:
             sample = (sql[: _LONGEST + 1], parameters[: _LONGEST + 1])
             if index < len(one.samples):
                 self._stored -= sum(map(len, one.samples[index]))
@@ -190,6 +190,7 @@ def workload_of_log(path: Path, name: str, top: int, *, writes: bool) -> tuple[d
         "name": name,
         "title": f"{len(scripts)} statements of a server's log, with their values",
         "prose": "; ".join(lines),
+        "private": True,
         "pgbench_tables": False,
         "scripts": scripts,
     }
@@ -216,13 +217,7 @@ def _script(normal: str, one: _Statement, *, writes: bool) -> str:
             reasons[str(reason)] += 1
     if not runs:
         raise InputError(reasons.most_common(1)[0][0] if reasons else "never run to the end")
-    runs = list(dict.fromkeys(runs))
-    if len(runs) == 1:
-        return runs[0]
-    parts = [f"\\set execution random(1, {len(runs)})\n"]
-    for number, run in enumerate(runs, 1):
-        parts.append(f"\\{'if' if number == 1 else 'elif'} :execution = {number}\n{run}")
-    return "".join([*parts, "\\endif\n"])
+    return one_of(runs)
 
 
 def _with_values(sql: str, parameters: str) -> str:
