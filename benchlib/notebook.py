@@ -20,13 +20,15 @@ from benchlib.report.model import Answer, PageData
 from benchlib.report.site import saved_pages
 from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
+from benchlib.stats.queries import compare_queries
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.frames import OpenStudy
 from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "beside", "compare", "ladder", "open_study", "open_summary", "page_table", "plot", "screen", "steepest",
+    "additivity", "beside", "compare", "compare_queries", "ladder", "open_study", "open_summary", "page_table", "plot",
+    "screen", "steepest",
 ]  # fmt: skip
 
 

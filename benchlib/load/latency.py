@@ -45,10 +45,14 @@ _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 @dataclass(frozen=True)
 class Latency:
-    """Latencies of a trial's successful transactions; quantiles are interpolated, or None."""
+    """Latencies of a trial's successful transactions; quantiles are interpolated, or None.
+
+    ``scripts_p95_ms``: by script, from 0; empty if the log does not name scripts.
+    """
 
     quantiles_ms: dict[str, float | None]
     transactions: int
+    scripts_p95_ms: dict[int, float | None]
 
 
 def client_logs(folder: Path) -> list[Path]:
@@ -124,13 +128,19 @@ def _table(columns: Columns) -> pa.Table:
 
 def read_latency(path: Path) -> Latency:
     """Return the latencies in a saved log."""
-    parts = [np.array([], np.uint32)]
+    parts, by_script = [np.array([], np.uint32)], [np.array([], np.uint8)]
     with _readable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         _note(path)
-        batches = file.iter_batches(_BATCH, columns=["latency_us"])
-        parts += [narrow(batch["latency_us"].drop_null().to_numpy()) for batch in batches]
-    latencies = np.concatenate(parts)
-    return Latency(quantiles_ms(latencies, QUANTILES), len(latencies))
+        columns = [name for name in ("latency_us", "script") if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_BATCH, columns=columns):
+            table = batch.filter(pc.is_valid(batch["latency_us"]))
+            parts.append(narrow(table["latency_us"].to_numpy()))
+            by_script += [narrow(table[name].to_numpy()) for name in columns[1:]]
+    latencies, scripts = np.concatenate(parts), np.concatenate(by_script)
+    # before the quantiles of all, which reorder the values
+    p95 = {"p95": QUANTILES["p95"]}
+    of_scripts = {int(n): quantiles_ms(latencies[scripts == n], p95)["p95"] for n in np.unique(scripts)}
+    return Latency(quantiles_ms(latencies, QUANTILES), len(latencies), of_scripts)
 
 
 def thin_log(path: Path, target: Path) -> bool:
@@ -138,11 +148,11 @@ def thin_log(path: Path, target: Path) -> bool:
     with _readable(path):
         if _note(path).get("thin"):
             return False
-        table = pq.read_table(path, columns=["time_us", "latency_us"]).drop_null()
+        table = pq.read_table(path, columns=["time_us", "latency_us", "script"])
+    table = table.filter(pc.is_valid(table["latency_us"]))
     second = pc.multiply(pc.divide(table["time_us"], _SECOND), _SECOND)
-    thin = table.set_column(0, "time_us", second).sort_by(
-        [("time_us", "ascending"), ("latency_us", "ascending")]
-    )
+    order = [(name, "ascending") for name in ("time_us", "script", "latency_us")]
+    thin = table.set_column(0, "time_us", second).sort_by(order)
     thin = thin.replace_schema_metadata(_schema(thin=True).metadata)
     pq.write_table(thin, target, **_FORMAT, compression_level=19)
     return True

@@ -79,8 +79,7 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
         "errors": [line for report in reports for line in report["errors"]],
         "progress": _common_progress([report["progress"] for report in reports]),
         "scripts": [
-            {**rows[0], "transactions": _sum(rows, "transactions")}
-            for rows in zip(*(report["scripts"] for report in reports), strict=True)
+            _merged_script(rows) for rows in zip(*(report["scripts"] for report in reports), strict=True)
         ],
         "statements": [
             {**rows[0], "latency_ms": _mean(rows, "latency_ms", counts)}
@@ -94,6 +93,13 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     if begins and (tps := common_tps(reports, begins)) is not None:
         total |= {name: tps for name in ("tps", "speed") if name in first}
     return total | {name: None for name in first if name.startswith("latency_p")}
+
+
+def _merged_script(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    counts = [row.get("transactions") or 0 for row in rows]
+    latency = {"latency_average_ms": _mean(rows, "latency_average_ms", counts)}
+    latency["latency_stddev_ms"] = _deviation(rows, counts)
+    return {**rows[0], "transactions": _sum(rows, "transactions"), **latency}
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], key: str) -> Any:

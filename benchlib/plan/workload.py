@@ -168,6 +168,20 @@ class Workload(Model):
         return self
 
     @property
+    def queries(self) -> tuple[str, ...]:
+        """Return a name for each script: its title, the built-in's name, or its number; with the number if not unique."""
+        names = [one.title or one.builtin or f"script {n}" for n, one in enumerate(self.scripts, 1)]
+        return tuple(
+            f"{name} (script {n})" if names.count(name) > 1 else name for n, name in enumerate(names, 1)
+        )
+
+    @property
+    def by_query(self) -> bool:
+        """Return whether results by script are of interest: several scripts of SQL, or SQL on a real data set."""
+        count = sum(script.sql is not None for script in self.scripts)
+        return count > 1 or (count == 1 and self.data is not None)
+
+    @property
     def contents(self) -> tuple[object, ...]:
         """Return a key of the loaded data: workloads with equal keys share a template."""
         made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)

@@ -20,6 +20,7 @@ def analyze_strata(
     controls: Sequence[str] = (),
     against: Mapping[str, str],
     concerns: Sequence[Concern] = (),
+    families: int = 1,
     **arguments: Any,
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
@@ -60,7 +61,7 @@ def analyze_strata(
                 controls=controls if first else [],
                 against=compared,
                 concerns=about,
-                families=len(parts),
+                families=families * len(parts),
                 **arguments,
             )
         )

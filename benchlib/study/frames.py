@@ -20,6 +20,7 @@ from benchlib.study.limits import limits
 from benchlib.study.loop import Tell, missing
 from benchlib.study.plans import explained
 from benchlib.study.published import published_for
+from benchlib.study.queries import queries
 from benchlib.study.records import Cost, Flushes, Parameters, Plans, Record, ReplicaReadings
 from benchlib.study.results import good_ones
 
@@ -205,6 +206,10 @@ class OpenStudy:
     def statements(self) -> pd.DataFrame:
         """Latencies, if measured: ``level, block, script, statement, latency_ms``."""
         return self._hidden(self._experiment.measured.statements, statement=HIDDEN)
+
+    def queries(self) -> pd.DataFrame:
+        """Scripts by trial; see :func:`benchlib.study.queries.queries`."""
+        return queries(self._experiment, self.trials)
 
     def figures(self) -> pd.DataFrame:
         """Sampled figures of successful trials: sizes, shares, rates, costs."""

@@ -88,6 +88,20 @@ class Cost(Record):
     wal_bytes: int
 
 
+class Query(Open):
+    """A query with its statements: ``statement, plan`` (JSON of EXPLAIN)."""
+
+    query: str
+    statements: Rows = []
+
+
+class QueryPlans(Record):
+    """Plans of each query, after the load; a query that could not be explained has no statements."""
+
+    FILE = "queries.json"
+    queries: list[Query]
+
+
 class Away(Open):
     """Round trip to a remote replica's host, and its readings."""
 

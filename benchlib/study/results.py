@@ -44,6 +44,7 @@ TRIAL_COLUMNS = (
     "server_version", "error",
 )  # fmt: skip
 
+_SCRIPT = ("script", "transactions", "latency_average_ms", "latency_p95_ms")
 _COUNTS = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
 _AS_MEASURED = {"started_s", "server_version"}
 _WHOLE = 0.05
@@ -60,18 +61,20 @@ class Measured:
     - ``trials``: :data:`TRIAL_COLUMNS`; ``error`` is null on success, missing figures are null
     - ``progress``: ``elapsed_s, tps`` per second
     - ``statements``: ``script, statement, latency_ms``, if reported
+    - ``scripts``: ``script, transactions, latency_average_ms, latency_p95_ms``; one without a list is script 1
     - ``warnings`` of the bench
     """
 
     trials: pd.DataFrame
     progress: pd.DataFrame
     statements: pd.DataFrame
+    scripts: pd.DataFrame
     warnings: pd.DataFrame
 
 
 def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -> Measured:
     """Return the frames of a study's saved trials."""
-    trials, progress, statements, warnings = [], list[Any](), list[Any](), list[Any]()
+    trials, progress, statements, scripts, warnings = [], *(list[Any]() for _ in range(4))
     for measurement in kept.values():
         trial, error = measurement.trial, measurement.error
         key, figures = {"level": trial.level, "block": trial.block}, dict[str, Any]()
@@ -85,6 +88,7 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     end_s = plan.level_load(trial.level).duration_s + _LATE_S
                     progress += [{**key, **line} for line in report["progress"] if line["elapsed_s"] <= end_s]
                     statements += [{**key, **line} for line in report["statements"]]
+                    scripts += [{**key, **line} for line in _scripts(report, figures)]
             except InputError as reason:
                 error = str(reason)
         if error and plan.level_workload(trial.level).private:
@@ -99,6 +103,7 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
         pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
         pd.DataFrame(progress, columns=["level", *types]).astype(types),
         pd.DataFrame(statements, columns=[*TRIAL, "script", "statement", "latency_ms"]),
+        pd.DataFrame(scripts, columns=[*TRIAL, *_SCRIPT]),
         pd.DataFrame(warnings, columns=[*TRIAL, "warning"]),
     )
 
@@ -180,6 +185,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
             why = f"it is not of this trial: {latency.transactions} transactions, the summary has {done}"
             raise folder.damaged(trial_id, TRANSACTION_LOG, why)
         figures |= {name: latency.quantiles_ms[name.split("_")[1]] for name in QUANTILES}
+        figures["scripts_p95_ms"] = latency.scripts_p95_ms
     # flushes limit the rate only if every transaction writes
     flushes = Flushes.read(folder, trial_id)
     if flushes and workload.writes_always:
@@ -202,6 +208,16 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
         figures["replay_lag_ms"] = 1000 * lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
     return figures
+
+
+def _scripts(report: Values, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each script; pgbench lists them only if there are several."""
+    p95 = figures.get("scripts_p95_ms", {})
+    rows = report.get("scripts") or [{**report, "script": 1}]
+    return [
+        {**{name: row.get(name) for name in _SCRIPT}, "latency_p95_ms": p95.get(row["script"] - 1)}
+        for row in rows
+    ]
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
