@@ -1,12 +1,15 @@
 """Commands that prepare a study: a working folder, servers, and the hosts of a fleet."""
 
 import hashlib
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import click
 
 from benchlib.cli.terminal import FILE, Command, Group, echo, echo_json, json_option, raise_last, tell
-from benchlib.errors import InputError
+from benchlib.errors import InputError, PreflightError, os_errors_as
 from benchlib.host import files
 
 _LAYOUT = Path(__file__).parent / "layout"
@@ -22,22 +25,74 @@ _SUMS = ".laid-out"
 """The checksums of the written files, as ``sha256sum`` prints them; a file with another checksum was edited."""
 
 
+_LEVELS = """\
+# benchlib run own -f levels.yaml -p study {study}
+question: Does this change make the queries of {name} faster?
+workload: {name}
+baseline: as it is
+base: {base}
+levels:
+  as it is: {{}}
+  more memory for sorts: {{settings: {{work_mem: 64MB}}}}
+  # with an index: {{sql: CREATE INDEX ON orders (customer)}}  # or a list of statements, or a file such as index.sql
+"""
+
+
 @click.command(cls=Command)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-def init(folder: Path) -> None:
+@click.option(
+    "--own", "service", help="A service or URI: make a workload of its statements and data, and levels."
+)
+def init(folder: Path, service: str | None) -> None:
     """Make or update a working FOLDER with notebooks, studies, workloads, data and reports; changed files stay.
 
     \b
     Examples:
       benchlib init mystudies
       benchlib init mystudies && cd mystudies && benchlib run configuration
+      benchlib init mystudies --own shop
     """
     try:
         for name in _lay_out(folder):
             echo(f"{name} has been changed and stays as it is")
     except OSError as reason:
         raise InputError(f"cannot lay out {folder}: {reason.strerror} ({reason.filename})") from None
-    echo(f"laid out: 'cd {folder}', then 'benchlib run configuration', or JupyterLab at notebooks/")
+    if not service:
+        echo(f"laid out: 'cd {folder}', then 'benchlib run configuration', or JupyterLab at notebooks/")
+        return
+    name = _own(folder, service)
+    echo(f"change levels.yaml, then: cd {folder} && benchlib run own -f levels.yaml -p study {name}")
+
+
+def _own(folder: Path, service: str) -> str:
+    """Write the workload and the levels of a service, unless they are there; return the workload's name."""
+    from benchlib.cli.workload import make_workload, workload_file
+    from benchlib.server.installations import installations
+    from benchlib.server.remote import Remote
+    from benchlib.server.rights import Target
+    from benchlib.server.statements import plan_settings
+
+    name = "own" if re.search("[=/]", service) else service
+    path, levels = workload_file(name, folder), folder / "levels.yaml"
+    if not levels.exists():
+        major, settings = plan_settings(Remote(Target(server=service)))
+        base: dict[str, Any] = {"settings": settings} if settings else {}
+        if any(one.major == major for one in installations()):
+            base = {"postgres": str(major), **base}
+        else:
+            echo(
+                f"PostgreSQL {major} is not here ('benchlib postgres install {major}'): levels run on another"
+            )
+        text = _LEVELS.format(name=name, study=name, base=json.dumps(base))
+        with os_errors_as(InputError, f"cannot write {levels}"):
+            files.write(levels, text)
+    if not path.exists():
+        try:
+            make_workload(path, "service=", service=service)
+        except PreflightError as reason:
+            log = f"benchlib workload new {name} --from-log LOG --data service={name}"
+            raise InputError(f"{reason}. Without it: cd {folder} && {log}") from None
+    return name
 
 
 def _lay_out(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ _CONSTANT = re.compile(
 _LIST = re.compile(r"\?(?:\s*,\s*\?)+")
 _READS = {"SELECT", "WITH", "VALUES", "TABLE"}
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE"}
+_CATALOG = re.compile(r"PG_(?!TEMP)\w+$|INFORMATION_SCHEMA$")
 _HINT = (
     "PostgreSQL logs statements with their time where log_min_duration_statement = 0 (or a limit in ms) is set, "
     "and lc_messages is 'C' or English"
@@ -204,11 +205,13 @@ def _script(normal: str, one: _Statement, *, writes: bool) -> str:
         InputError: it cannot be one; the reason.
 
     """
-    words = [text.upper() for kind, text in spoken(normal) if kind == "word"]
+    words = [text.upper() for _, text in spoken(normal)]
     if not words or words[0] not in _READS | _WRITES:
         raise InputError("neither reading nor writing rows")
     if not writes and (_WRITES | {"INTO", "NEXTVAL", "SETVAL"}).intersection(words):
         raise InputError("writing (--writes includes them)")
+    if any(_CATALOG.match(word) and after != "(" for word, after in pairwise([*words, ""])):
+        raise InputError("reading the server's own catalogs")
     runs, reasons = list[str](), Counter[str]()
     for sql, parameters in one.samples:
         try:
