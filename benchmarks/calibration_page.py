@@ -307,6 +307,7 @@ def marks_by_row(
 ) -> Axes:
     """Draw each ``value`` as a mark on its ``row``, pale where it is ``hollow``, with ``lines`` and a shaded ``band``."""
     figure, axes = plt.subplots(figsize=(9.6, 1.1 + 0.45 * marks["row"].nunique()), layout="constrained")
+    np.random.seed(1)
     for hollow, alpha in ((False, 0.9), (True, 0.3)):
         sns.stripplot(
             marks[marks["hollow"] == hollow], x="value", y="row", color=BLUE, alpha=alpha, size=4, ax=axes

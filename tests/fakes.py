@@ -127,6 +127,7 @@ class FakeBench:
     tps: Tps | None = None
     _: KW_ONLY
     failing: Mapping[str | int, str] | None = None
+    error_kind: str = "ServerError"
     unready: Mapping[str, str] | None = None
     raising: Mapping[int, BaseException] | None = None
     instruments: bool = False
@@ -177,7 +178,7 @@ class FakeBench:
             load_cpu_s=0.25,
             server_version=None if error else "18.4",
             error=error,
-            error_kind="ServerError" if error else None,
+            error_kind=self.error_kind if error else None,
         )
 
 

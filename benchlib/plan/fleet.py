@@ -34,7 +34,7 @@ class Fleet(Model):
     belongs to the host with its name or address. Without ``hosts`` every worker is a server.
 
     ``tls`` is a folder with :data:`CERTIFICATES`, at the same path on every SSH host. A lost host may return
-    within ``back_within_s`` seconds; then other hosts run its blocks.
+    within ``back_within_s`` seconds; then the run ends with an error, after the blocks of the other hosts.
     """
 
     scheduler: NotEmpty | None = None

@@ -171,7 +171,10 @@ def find_installation(name: str | None = None) -> Installation:
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
             return i
     there = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
-    raise PreflightError(f"{name} is not installed here (available: {there}): 'benchlib postgres install'")
+    raise PreflightError(
+        f"PostgreSQL {name} is not installed here (available: {there}): "
+        "'benchlib postgres install VERSION' fetches others"
+    )
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:

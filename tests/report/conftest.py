@@ -94,7 +94,8 @@ def kept(folder_of: Callable[..., StudyFolder], tmp_path: Path) -> Callable[...,
         fields = {"notebook": "template", "provenance": told, "parameters": parameters, **(about or {})}
         folder.write(folder.read().model_copy(update=fields))
         speed = speeds(day, noise, **{level: percent})
-        bench = FakeBench(folder.read().plan, tmp_path, speed, failing=failing)
+        # a kind of error after which a study goes on
+        bench = FakeBench(folder.read().plan, tmp_path, speed, failing=failing, error_kind="InvariantError")
         run_study(folder, bench.open)
         return folder
 
