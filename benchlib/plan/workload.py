@@ -19,8 +19,13 @@ _EXPLAINED = re.compile(
 )
 
 
+def explainable(sql: str) -> bool:
+    """Return whether a statement has a plan."""
+    return bool(_EXPLAINED.match(sql))
+
+
 def _explainable(sql: str) -> str:
-    if not _EXPLAINED.match(sql):
+    if not explainable(sql):
         raise ValueError(
             "only a query, INSERT, UPDATE, DELETE or MERGE has a plan; put other statements into 'explain_after'"
         )

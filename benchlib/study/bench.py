@@ -33,6 +33,7 @@ from benchlib.study.environment import Check, Environment, build, written
 from benchlib.study.fleet import Hosts
 from benchlib.study.generators import During, drive, merge_results, reach
 from benchlib.study.loop import Tell
+from benchlib.study.query_plans import explains_queries
 from benchlib.study.records import BESIDE, SERVER_LOG, Cost, Counters, Flushes, Parameters, Plans, Samples
 from benchlib.study.store import TRANSACTION_LOG
 
@@ -113,6 +114,7 @@ class Bench:
             with (
                 self._environment_for(trial) as environment,
                 environment.apply_settings() as notes["host"],
+                self._explains(trial, environment, folder),  # after the load, and after its log
                 environment.logged(folder / SERVER_LOG, _LOG_LIMIT),
             ):
                 server = environment.server
@@ -152,6 +154,17 @@ class Bench:
             notes |= {"error": str(reason), "error_kind": type(reason).__name__}
         notes["warnings"] = list(dict.fromkeys(notes["warnings"]))
         return Measurement(finished_s=time.time(), **notes)
+
+    def _explains(
+        self, trial: Trial, environment: Environment, folder: Path
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return the context that saves the plans of a level's queries, once per level."""
+        work = environment.workload
+        if trial.block > 1 or not environment.site or not work.by_query:
+            return contextlib.nullcontext()
+        job = self._job(environment, work, self.plan.level_load(trial.level), seed=1)
+        job = replace(job, connection=environment.server.connection)
+        return explains_queries(environment, self._tool(work), job, folder)
 
     def _prepare(self, trial: Trial, environment: Environment, folder: Path, notes: dict[str, Any]) -> None:
         """Record the server's settings, then bring it to a known state."""

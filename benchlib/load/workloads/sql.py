@@ -33,6 +33,8 @@ _TOGETHER = "\\;"
 """The separator of statements that go to the server together."""
 _ONE = re.compile(r"(?im)^[ \t]*--[ \t]*transaction[ \t]*[:=][ \t]*one\b")
 _COPY = re.compile(r"(?is)\bcopy\b[^;]*\bfrom\s+stdin\b")
+_ENDS = {"BEGIN", "START", "COMMIT", "END", "ABORT", "ROLLBACK"}
+"""First words of statements that begin or end a transaction."""
 _OWN = {"scale", "client_id", "random_seed", "default_seed"}
 """Variables that pgbench always has."""
 _ESCAPES = {"\\": r"\\", "'": "''", ":": r"\x3a", "\n": r"\n", "\r": r"\r"}
@@ -120,6 +122,22 @@ def script_of(sql: str) -> str:
     if _ONE.search(sql) and several and not begins:
         return f"BEGIN;\n{sql.strip()}\n;\nEND;\n"
     return f"{sql.strip()}\n"
+
+
+def rolled_back(script: str) -> str:
+    """Return a script as one transaction that is rolled back; its own BEGIN, COMMIT and others are left out."""
+    parts, start, command, skips = ["BEGIN;\n"], True, False, False
+    for kind, text in tokens(script):
+        if kind in ("space", "comment"):
+            start, command = start or (command and "\n" in text), command and "\n" not in text
+        elif kind == "refused" and len(text) > 1:
+            command, skips = True, False
+        elif start and not command:
+            start, skips = False, text.upper() in _ENDS
+        parts.append("" if skips else text)
+        if text == ";" and not command:
+            start, skips = True, False
+    return "".join([*parts, "\n;\nROLLBACK;\n"])
 
 
 def variables_of(script: str) -> list[str]:
