@@ -30,7 +30,6 @@ _LEVELS = """\
 question: Does this change make the queries of {name} faster?
 workload: {name}
 baseline: as it is
-answers: {}  # at most five levels in your words; empty: all
 base: {base}
 levels:
   as it is: {{}}

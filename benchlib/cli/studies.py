@@ -163,20 +163,24 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
 @click.argument("studies", nargs=-1, required=True)
 @click.option("--tolerance", callback=_percent, help="The tolerated slowdown in percent; else the margin.")
 @click.option("--format", type=click.Choice(["text", "markdown", "junit"]), default="text", help="The form.")
+@click.option("--by", type=click.Choice(["query"]), help="Check also each query of the workload.")
 @click.option("--pages", default="", help="The address of the published pages, for links in markdown.")
-def check(studies: tuple[str, ...], tolerance: float | None, format: str, pages: str) -> None:
+def check(studies: tuple[str, ...], tolerance: float | None, format: str, by: str | None, pages: str) -> None:
     """Check that the answers of STUDIES show no slowdown: exit status 0 none, 3 slower, 4 open.
 
     \b
     Examples:
       benchlib check gate
       benchlib check gate --tolerance 3
+      benchlib check gate --by query
       benchlib check gate --format junit > gate.xml
     """
     from benchlib.report.gate import gate_study, status, written
     from benchlib.report.site import address_of
 
-    rows = [row for name in dict.fromkeys(studies) for row in gate_study(name, tolerance)]
+    rows = [
+        row for name in dict.fromkeys(studies) for row in gate_study(name, tolerance, by_query=by == "query")
+    ]
     echo(written(rows, format, f"{pages.rstrip('/')}/" if pages else address_of("")))
     sys.exit(status(rows))
 

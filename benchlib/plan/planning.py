@@ -140,8 +140,11 @@ def make_study(
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
         )
+        works = [plan.level_workload(level) for level in factor.levels]
+        if all(work.data and work.by_query and work.scripts[1:] for work in works):
+            plan = plan.changed(load=load.changed(transaction_log=True))  # for the p95 of each query
         by_name = dict[str, Workload]()
-        for used in map(plan.level_workload, factor.levels):
+        for used in works:
             if by_name.setdefault(used.name, used) != used:
                 raise InputError(f"two workloads have the name '{used.name}': give each file its own 'name'")
         if plan.looks and (factor.against or len(set(plan.strata().values())) > 1):

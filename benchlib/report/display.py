@@ -1,6 +1,6 @@
 """The output of frames and figures in a notebook: numbers with few digits, figures as SVG with an alternative text.
 
-The output of effects, limits and setup also has their rows as data: the page needs only the executed notebook.
+The output of effects, limits, setup and queries also has their rows as data: the page needs only the executed notebook.
 """
 
 import io
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from benchlib.report.notebooks import ABOUT, DATA
 from benchlib.report.style import DARK, LIGHT
+from benchlib.stats import queries
 from benchlib.stats.effects import SHOWN
 from benchlib.study.frames import as_data
 
@@ -21,9 +22,10 @@ _KINDS = {
     "effects": {"level", "against", "percent_change", "verdict"},
     "limits": {"code", "text"},
     "setup": {"what", "value"},
+    "queries": {"level", "against", "query", "percent_change", "verdict"},
 }
 """The frames whose rows a page needs, and the columns that a whole frame has."""
-_READ = {"effects": SHOWN, "limits": ["code", "text", "grave"]}
+_READ = {"effects": SHOWN, "limits": ["code", "text", "grave"], "queries": queries.SHOWN}
 """The columns that a table shows; the data have all."""
 _MOST_ALT = 600
 _MOST_ROWS = 60

@@ -22,8 +22,8 @@ _LOADER = jinja2.FileSystemLoader(Path(__file__).parent / "template")
 _TEMPLATES = jinja2.Environment(loader=_LOADER, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
-def gate_study(name: str, tolerance: float | None) -> list[Row]:
-    """Gate the answers of a study, or all comparisons where it declares none.
+def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) -> list[Row]:
+    """Gate the answers of a study, or all comparisons where it declares none; ``by_query`` also each of their queries.
 
     Missing trials count: nothing passes for want of data. The tolerance is a fraction; without one, it is the study's margin.
 
@@ -40,6 +40,17 @@ def gate_study(name: str, tolerance: float | None) -> list[Row]:
     counting = [*data.answers, *(row for row in data.comparisons if row.level in data.controls)]
     limit = data.margin if tolerance is None else tolerance
     gated_rows = gated(name, [row.model_dump() for row in counting], data.model_dump(), limit)
+    if by_query:
+        answers = {answer.level for answer in data.answers}
+        queries = [
+            {**row.model_dump(), "level": f"{row.query}: {row.level}"}
+            for row in data.queries
+            if row.level in answers
+        ]
+        lower = {**data.model_dump(), "higher_is_better": False}
+        gated_rows += gated(name, queries, lower, limit)
+        if not queries:
+            gated_rows.append(_row(UNKNOWN, name, "every query", "", "the study has no latency by query"))
     if data.complete:
         gated_rows.append(_row(UNKNOWN, name, "every trial", "", f"not complete: {data.complete}"))
     return gated_rows + [

@@ -87,6 +87,20 @@ class Answer(BaseModel, frozen=True):
         return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
+class QueryAnswer(Answer, frozen=True):
+    """A comparison of one query; ``base``, ``mean`` and their p95 are latencies in ms.
+
+    - ``share_percent``: of the time of all transactions, at the reference
+    - ``plan``: ``same``, how it changed, or None
+    """
+
+    query: str
+    share_percent: Number = math.nan
+    base_p95: Number = math.nan
+    mean_p95: Number = math.nan
+    plan: str | None = None
+
+
 class Limit(BaseModel, frozen=True):
     """A limit of the answers; a row of ``study.limits(effects)``."""
 
@@ -126,6 +140,7 @@ class PageData(BaseModel):
     baseline: str
     controls: tuple[str, ...] = ()
     comparisons: tuple[Answer, ...]
+    queries: tuple[QueryAnswer, ...] = ()
     limits: tuple[Limit, ...] = ()
     setup: dict[str, str] = {}
     created: str = ""
@@ -159,6 +174,7 @@ def page_data(
     effects: Mapping[str, Any],
     limits: Mapping[str, Any] | None,
     setup: Mapping[str, Any] | None,
+    queries: Mapping[str, Any] | None = None,
     *,
     name: str,
     missing: int = 0,
@@ -180,6 +196,7 @@ def page_data(
     fields = {
         "name": name, "title": study.title, "question": factor.question, "notebook": study.notebook or "",
         "panel": study.declared.panel, "metric_title": attrs["title"], "comparisons": rows, "limits": of_limits.get("rows", ()),
+        "queries": (queries or {}).get("rows", ()),
         "setup": {row["what"]: row["value"] for row in (setup or {}).get("rows", ())},
         "created": created[:10], "measured_at": created, "benchlib": str(study.provenance.get("benchlib", "")),
         "level_marks": marks, "complete": f"{missing} trials are missing" if missing else "", "left_out": study.left_out,

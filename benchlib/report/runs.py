@@ -279,7 +279,7 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     from benchlib.report.model import page_data, repeat_command
     from benchlib.report.page import render_page, shown_frames
     from benchlib.study.experiment import shown
-    from benchlib.study.frames import OpenStudy
+    from benchlib.study.frames import OpenStudy, as_data
 
     root, folder = site.reports_root(), StudyFolder(name)
     fingerprint = site.study_fingerprint(folder, site.code_fingerprint())
@@ -292,7 +292,8 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
         executed = _executed(path, _known(path, values), root / f"{name}.ipynb")
     frames = shown_frames(executed)
     if "effects" in frames:
-        parts = (frames.get(kind) for kind in ("effects", "limits", "setup"))
+        frames.setdefault("queries", as_data(study.by_query()))  # for 'benchlib check --by query'
+        parts = (frames.get(kind) for kind in ("effects", "limits", "setup", "queries"))
         data = page_data(study.study, *parts, name=name, missing=study.missing)  # type: ignore[arg-type]
     else:  # a notebook that compares nothing
         data = site.judged(name)

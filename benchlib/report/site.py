@@ -79,7 +79,7 @@ def judged(name: str, metric: str = "") -> PageData:
         effects = screen(trials, study.signs, metric=measured, margin=study.margin, alpha=study.alpha)
     else:
         effects = compare(trials, **{**study.comparison, "metric": measured})
-    frames = (as_data(frame) for frame in (effects, study.limits(effects), study.setup))
+    frames = (as_data(frame) for frame in (effects, study.limits(effects), study.setup, study.by_query()))
     return page_data(study.study, *frames, name=name, missing=study.missing)
 
 

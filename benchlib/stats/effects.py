@@ -20,11 +20,12 @@ from benchlib.stats.verdicts import analyze, percent
 
 EFFECTS = "effects"
 """The value of ``attrs["kind"]`` for frames of effects."""
-_COLUMNS = [
+COLUMNS = [
     "level", "against", "answer", "n", "base", "mean", "percent_change", "ci_low", "ci_high", "equal_low", "equal_high",
     "p_value", "p_adjusted", "verdict", "mde_percent", "blocks_needed", "error", "df",
 ]  # fmt: skip
-SHOWN = [*_COLUMNS[:2], *_COLUMNS[3:9], "p_adjusted", "verdict"]
+"""The columns of a frame of effects."""
+SHOWN = [*COLUMNS[:2], *COLUMNS[3:9], "p_adjusted", "verdict"]
 """The columns of a frame of effects that a table shows."""
 
 
@@ -109,7 +110,7 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
     warnings = [warning.record() for warning in analysis.warnings]
     facts = {name: getattr(analysis, name) for name in ("baseline", "margin", "alpha", "blocks")}
     return _with_facts(
-        effects.rename_axis("level").reset_index()[_COLUMNS],
+        effects.rename_axis("level").reset_index()[COLUMNS],
         analysis.metric,
         controls=list(analysis.controls),
         warnings=warnings,
@@ -159,7 +160,7 @@ def screen(
         verdict=np.where(significant, np.where(effects["percent_change"] > 0, up, down), "inconclusive"),
     )
     facts = {"baseline": "without it", "controls": [], "margin": margin, "alpha": alpha, "blocks": blocks}
-    return _with_facts(effects.reindex(columns=_COLUMNS), measured, warnings=[], **facts)
+    return _with_facts(effects.reindex(columns=COLUMNS), measured, warnings=[], **facts)
 
 
 def _with_facts(effects: pd.DataFrame, metric: Metric, **facts: Any) -> pd.DataFrame:

@@ -124,6 +124,10 @@ SENTENCES: dict[str, Sentence] = {
     "condition": Sentence("Condition not met at {level}: {value}.", "The effect could not show under the conditions of the run.", "Change the size or the limits so that the condition holds.", 2),
     "durability": Sentence("{level} gives up durability: {value}.", "A crash can lose acknowledged commits.", "Decide whether the gain is worth it.", 2),
     "caveat": Sentence("{value}.", "The study states this limit itself.", "Read it before comparing with other machines.", 3),
+    "slower_queries": Sentence(
+        "Queries got slower at {level}, although the load as a whole did not: {value}.",
+        "The queries that gain hide those that lose.", "Read the change of each query, and of its plan.", 2,
+    ),
     "detectable": Sentence("A change of {level} below {value} could not be seen.", "Inconclusive does not mean equal.", "Run more blocks.", 3),
     "builds_differ": Sentence("The servers come from different builds: {value}.", "A compiler or an option can cost more than a version saves.", "Use servers of one builder.", 3),
     "extended": Sentence("The study was extended after {value} blocks.", "Every unplanned look is one more chance of a false claim; the error rate was lowered for it.", "Use blocks = auto, which plans its looks.", 6),

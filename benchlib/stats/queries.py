@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from benchlib.errors import InputError
-from benchlib.stats.effects import compare
+from benchlib.stats.effects import COLUMNS, compare
 from benchlib.stats.verdicts import references
 
 QUERIES = "queries"
@@ -37,28 +37,25 @@ def compare_queries(
     """Return the change of each query's mean latency, a row per comparison and query.
 
     ``queries`` is the frame ``study.queries()``; the arguments are those of :func:`compare`. Each query has noise of its
-    own; all queries share ``alpha``. Planned ``looks`` share it too. Columns, besides those of :func:`compare`:
+    own; all queries share ``alpha``. Planned ``looks`` share it too. Without queries the frame is empty. Columns, besides those of :func:`compare`:
 
     - ``query``; ``share_percent``: its share of the time of all transactions, at the reference
     - ``base, mean``: mean latency in ms; ``base_p95, mean_p95``: means of the trials' p95, null if unknown
     - ``plan``: ``same``, ``changed: Seq Scan on t → Index Scan using i on t``, null if unknown
 
     Raises:
-        InputError: the frame or an argument is invalid, or nothing can be compared.
+        InputError: the frame or an argument is invalid.
     """
     for name in ("metric", "answers", "concerns"):  # of the study's own comparison
         arguments.pop(name, None)
-    usable = queries.dropna(subset=METRIC)
+    usable, frames = queries.dropna(subset=METRIC), list[pd.DataFrame]()
     pairs = references(list(usable["level"].unique()), (baseline, *controls), against)
     compared = {level: other for level, other in pairs.items() if level not in controls}
-    frames, groups = [], dict[str, tuple[dict[str, str], pd.DataFrame]]()
+    groups = dict[str, tuple[dict[str, str], pd.DataFrame]]()
     for query, rows in usable.groupby("query", sort=False):
         present = {*rows["level"]}
-        of_query = {level: other for level, other in compared.items() if {level, other} <= present}
-        if of_query:
+        if of_query := {level: other for level, other in compared.items() if {level, other} <= present}:
             groups[str(query)] = of_query, rows
-    if not groups:
-        raise InputError("there is no query that a level and its reference both ran")
     for query, (of_query, rows) in groups.items():
         first, arms = baseline, [name for name in controls if name in {*rows["level"]}]
         if baseline not in of_query.values():
@@ -74,25 +71,15 @@ def compare_queries(
             families=len(groups),
             **arguments,
         )
-        effects = effects[~effects["level"].isin(arms)]
-        frames.append(_with_queries(effects, query, rows))
-    attrs = frames[0].attrs | {
-        "baseline": baseline,
-        "controls": list(controls),
-        "kind": QUERIES,
-        "warnings": [],
-    }
-    attrs["blocks"] = max(frame.attrs["blocks"] for frame in frames)
-    for frame in frames:
-        frame.attrs = {}
+        frames.append(_with_queries(effects[~effects["level"].isin(arms)], query, rows))
     order = {level: number for number, level in enumerate(compared)}
-    joined = pd.concat(frames, ignore_index=True)
-    joined = joined.sort_values("share_percent", ascending=False, kind="stable")
-    joined = joined.sort_values("level", key=lambda names: names.map(order), kind="stable")
-    joined = joined[[*SHOWN, *(name for name in joined if name not in (*SHOWN, "answer"))]].reset_index(
-        drop=True
-    )
-    joined.attrs = attrs
+    found = [row for frame in frames for row in frame.to_dict("records")]
+    found.sort(key=lambda row: (order[row["level"]], -np.nan_to_num(row["share_percent"])))
+    columns = [*SHOWN, *(name for name in COLUMNS if name not in (*SHOWN, "answer"))]
+    joined = pd.DataFrame(found, columns=columns)
+    facts = frames[0].attrs if frames else {}
+    joined.attrs = facts | {"kind": QUERIES, "baseline": baseline, "controls": list(controls), "warnings": []}
+    joined.attrs["blocks"] = max((frame.attrs["blocks"] for frame in frames), default=0)
     return joined
 
 

@@ -13,6 +13,7 @@ from benchlib.plan.model import CLIENTS, Study
 from benchlib.plan.planning import answer_words
 from benchlib.plan.settings import quantity
 from benchlib.plan.workload import HIDDEN
+from benchlib.stats.queries import compare_queries
 from benchlib.study import setup
 from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
@@ -211,6 +212,12 @@ class OpenStudy:
         """Scripts by trial; see :func:`benchlib.study.queries.queries`."""
         return queries(self._experiment, self.trials)
 
+    def by_query(self) -> pd.DataFrame:
+        """Comparisons by query; see :func:`benchlib.stats.queries.compare_queries`."""
+        rows = self.queries()
+        # a screening compares no levels
+        return compare_queries(rows.head(0) if self.study.declared.screen else rows, **self.comparison)
+
     def figures(self) -> pd.DataFrame:
         """Sampled figures of successful trials: sizes, shares, rates, costs."""
         return self._experiment.figures
@@ -317,7 +324,7 @@ class OpenStudy:
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
         """Limits of the answers; see :func:`benchlib.study.limits.limits`."""
-        return limits(self._experiment, self.signs, effects)
+        return limits(self._experiment, self.signs, effects, self.by_query())
 
     @property
     def setup(self) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plan.level import Level
+from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import size_words
 from benchlib.stats.limits import Concern
@@ -20,10 +21,12 @@ _BY_VALUE = ("caveat", "condition", "doubt", "durability", "reading", "trial_war
 """Codes whose values are sentences: each is shown."""
 
 
-def limits(experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame) -> pd.DataFrame:
+def limits(
+    experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame, queries: pd.DataFrame
+) -> pd.DataFrame:
     """Return at most seven limits of the answers, worst first: ``code, level, value, text, grave``.
 
-    ``signs`` is :attr:`OpenStudy.signs`. ``attrs`` has each answer's worst limit (``by_level``) and unmet
+    ``signs`` is :attr:`OpenStudy.signs`, ``queries`` the comparisons by query, or empty. ``attrs`` has each answer's worst limit (``by_level``) and unmet
     conditions (``unmet``).
     """
     answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
@@ -39,6 +42,7 @@ def limits(experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame) -
         *_of_answers(experiment.study, signs, answers),
         *_of_setup(experiment, compared_levels),
         *_of_controls(experiment.plan, effects),
+        *_of_queries(experiment.plan, effects, queries),
     ]
     concerns = sorted((c for c in concerns if c.level in concerned), key=lambda concern: concern.order)
     compared, by_level, unmet = {*factor.pairs()}, dict[str, str](), dict[str, str]()
@@ -62,6 +66,20 @@ def _of_controls(plan: Plan, effects: pd.DataFrame) -> Iterator[Concern]:
     for row in effects[effects["level"].isin(plan.factor.controls)].to_dict("records"):
         if abs(row["percent_change"]) > 100 * plan.margin:
             yield Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
+
+
+def _of_queries(plan: Plan, effects: pd.DataFrame, queries: pd.DataFrame) -> Iterator[Concern]:
+    """Yield the levels with slower queries that are not slower as a whole, under the same load."""
+    verdicts = dict(zip(effects["level"], effects["verdict"], strict=True))
+    for level, rows in queries.groupby("level", sort=False):
+        name, against = str(level), str(rows["against"].iloc[0])
+        slower = rows[rows["verdict"].eq("slower")].sort_values("percent_change").to_dict("records")
+        same_load = plan.level_load(name) == plan.level_load(against)
+        if slower and same_load and verdicts.get(name, "slower") != "slower":
+            worst = slower[-1]
+            change, _ = percent_words(worst["percent_change"])
+            value = f"{len(slower)} of {len(rows)}, the worst is “{worst['query']}” ({change})"
+            yield Concern("slower_queries", value, level=name)
 
 
 def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Iterator[Concern]:
