@@ -22,14 +22,19 @@ _LONG_LIST = re.compile(r"(ARRAY\[[^]]{40})[^]]{40,}(?=\])")
 _LOGGED = re.compile(r"LOG:  statement: (.*(?:\n\t.*)*)")
 
 
-def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
+def try_scripts(
+    workload: Workload, postgres: str | None, tell: Callable[[str], None]
+) -> Iterator[tuple[str, list[str]]]:
     """Run each script once at scale 1; yield its error (or "") and its statements' plans.
+
+    ``postgres``: the installation, as in a level.
 
     Raises:
         BenchlibError: the data cannot be loaded or vacuumed.
 
     """
-    what, logging = f"check of workload “{workload.name}”", Level(settings={"log_statement": "all"})
+    what = f"check of workload “{workload.name}”"
+    logging = Level(postgres=postgres, settings={"log_statement": "all"})
     with (
         workshop(what, 1, tell) as templates,
         contextlib.closing(build(logging, workload, templates.run.folder / "c1", templates)) as environment,

@@ -40,4 +40,4 @@ def test_each_script_runs_once_and_shows_its_plans(tmp_path: Path, monkeypatch) 
     assert inserts.startswith("2, weight 3: runs")
     assert "missing" in fails
     assert "holds 2 new rows (expected 1)" in lies
-    assert "what must hold afterwards was tried" in result.output
+    assert "the invariant was checked" in result.output
