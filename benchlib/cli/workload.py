@@ -66,18 +66,19 @@ def show(name: str) -> None:
 
 @workload.command()
 @click.argument("name")
-def check(name: str) -> None:
+@click.option("--postgres", help="The server's version or directory.  [default: the newest]")
+def check(name: str, postgres: str | None) -> None:
     """Run one transaction of each script of the workload NAME (or a .toml file) on a new server, with plans and invariant.
 
     \b
     Examples:
       benchlib workload check tpcb-like
-      benchlib workload check workloads/mine.toml
+      benchlib workload check workloads/mine.toml --postgres 10
     """
     from benchlib.study.workload_check import try_scripts
 
     work, failed = load_workload(name), 0
-    tried = try_scripts(work, tell)
+    tried = try_scripts(work, postgres, tell)
     for number, (script, (error, plans)) in enumerate(zip(work.scripts, tried, strict=True), 1):
         failed += bool(error)
         heading = f"script {number}, weight {script.weight}: {error or 'runs'}"

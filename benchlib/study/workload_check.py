@@ -18,8 +18,12 @@ from benchlib.study.query_plans import ONCE, explained, run_once
 _LONG_LIST = re.compile(r"(ARRAY\[[^]]{40})[^]]{40,}(?=\])")
 
 
-def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
+def try_scripts(
+    workload: Workload, postgres: str | None, tell: Callable[[str], None]
+) -> Iterator[tuple[str, list[str]]]:
     """Run each script once at scale 1; yield its error (or "") and its statements' plans.
+
+    ``postgres``: the installation, as in a level.
 
     Raises:
         BenchlibError: the data cannot be loaded or vacuumed.
@@ -30,7 +34,9 @@ def try_scripts(workload: Workload, tell: Callable[[str], None]) -> Iterator[tup
         workload = workload.changed(data=pinned(workload.data, None, tell))
     with (
         workshop(what, 1, tell) as templates,
-        contextlib.closing(build(Level(), workload, templates.run.folder / "c1", templates)) as environment,
+        contextlib.closing(
+            build(Level(postgres=postgres), workload, templates.run.folder / "c1", templates)
+        ) as environment,
     ):
         environment.settle()
         assert environment.site

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from benchlib.errors import InputError, StudyError
+from benchlib.load.workloads import load_workload
+from benchlib.plan.workload import HIDDEN, Script, Workload
 from benchlib.report import runs
 from benchlib.report.model import PageData
 from benchlib.report.runs import make_page, report_studies, run_notebook
@@ -53,6 +55,22 @@ def test_a_page_is_its_notebook_executed_and_all_of_it_can_be_taken_along(notebo
     assert runs.has_page(reports, page)
     notebook_of(SHOWN)
     assert not runs.has_page(reports, page), "its notebook has changed"
+
+
+def test_what_is_published_of_a_private_workload_are_titles(notebook_of, kept, reports, tmp_path):
+    scripts = [Script(sql="SELECT 'secret-4711';", title="SELECT ?"), Script(sql="SELECT 'secret-4712';")]
+    work = Workload(
+        name="shop", title="Of a log", private=True, data={"file": f"{tmp_path}/shop.dump"}, scripts=scripts
+    )
+    notebook_of(SHOWN)
+    kept("mine", 20, workload=work)
+    make_page("mine")
+    published = json.loads((reports / "mine.study.json").read_text())["plan"]["workload"]
+    assert [script["sql"] for script in published["scripts"]] == ["SELECT ?", HIDDEN]
+    assert published["data"]["file"] == "shop.dump"
+    assert not [path.name for path in reports.iterdir() if "secret-47" in path.read_text()]
+    with pytest.raises(InputError, match=r"its workload is private, without SQL: take study\.json from data"):
+        load_workload(str(reports / "mine.study.json"))
 
 
 def test_a_notebook_that_fails_leaves_its_traceback_beside_the_pages_and_no_page(notebook_of, kept, reports):

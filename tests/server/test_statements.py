@@ -11,6 +11,7 @@ from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Job
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
+from benchlib.server import statements
 from benchlib.server.installations import find_pgbench
 from benchlib.server.statements import workload_of
 from benchlib.server.templates import load
@@ -130,6 +131,39 @@ def test_coverage_and_omissions_are_reported_with_reasons(shop):
     keys, lines = workload_of(shop, "shop", 2, writes=False)
     assert len(keys["scripts"]) == 2
     assert any("not among the 2 most called" in line for line in lines)
+
+
+def test_values_of_real_rows_are_from_one_row_where_one_table_has_them(shop):
+    keys, lines = workload_of(shop, "shop", 20, writes=False, real=True)
+    sqls = {script["weight"]: script["sql"] for script in keys["scripts"]}
+    assert {*READS.values()} - {1} <= sqls.keys(), lines
+    assert keys["private"]
+    assert "load_sql" not in keys
+    assert keys["data"] == {"tables": []}, "they need a type, so the whole database is dumped"
+    assert any(line.startswith("data: the whole database, since the tables need ") for line in lines)
+    # a script has up to 16 executions; each is in itself a statement
+    executions = re.findall(r"^SELECT at FROM visits .*;$", sqls[12], re.MULTILINE)
+    pairs = [re.findall(r"CAST\('([^']*)'", execution) for execution in executions]
+    assert 2 <= len(pairs) <= 16
+    for country, number in pairs:
+        assert shop.value(f"SELECT count(*) FROM visits WHERE id = {number} AND country = '{country}'") == 1
+    for sql in re.findall(r"^SELECT .*;$", "\n".join(sqls.values()), re.MULTILINE):
+        shop.query(sql.replace("%", "%%"))
+
+
+def test_the_tables_of_a_dump_include_partitions_and_references(shop):
+    shop.execute(
+        "CREATE TABLE teams (id int PRIMARY KEY)", "CREATE TABLE players (team int REFERENCES teams)"
+    )
+    try:
+        oid = shop.value("SELECT 'players'::regclass::oid::bigint")
+        partitioned = shop.value("SELECT 'orders_of'::regclass::oid::bigint")
+        sql = (Path(statements.__file__).parent / "needed.sql").read_text()
+        (found,) = shop.query(sql, None, {"oids": [oid, partitioned]})
+    finally:
+        shop.execute("DROP TABLE players, teams")
+    assert {*found["tables"]} == {"players", "teams", "orders_of", "orders_of_1"}
+    assert found["lacking"] is None
 
 
 def test_a_schema_without_access_is_reported_once(shop):

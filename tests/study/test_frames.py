@@ -21,6 +21,7 @@ COLUMNS = {
     "conditions": "condition level of wanted median held trials met",
     "bottlenecks": "level bottleneck",
     "plans": "level statement text plan outline trials same execution_ms planning_ms temp_blocks worst_estimate explain",
+    "costs": "level seconds size_bytes wal_bytes",
     "parameters": "parameter",
     "flushes": "level method flushes_per_s used",
     "replicas": "level block replica second replay_lag_s replay_lag_bytes write_lag_bytes",

@@ -7,7 +7,16 @@ import pytest
 from fakes import counters, seal, telemetry
 from kept import refused
 
-from benchlib.study.records import Counters, Flushes, Parameters, Plans, Record, ReplicaReadings, Samples
+from benchlib.study.records import (
+    Cost,
+    Counters,
+    Flushes,
+    Parameters,
+    Plans,
+    Record,
+    ReplicaReadings,
+    Samples,
+)
 
 ONE, TWO = (f"Compare file sync methods using {size}" for size in ("one 8kB write", "two 8kB writes"))
 RATES = [(TWO, "fdatasync", 40.0), (TWO, "open_sync", 40.0), (ONE, "fdatasync", 80.3), (ONE, "fsync_writethrough", None)]  # fmt: skip
@@ -20,6 +29,7 @@ RECORDS: list[Record] = [
     ReplicaReadings(lag=[{"at_s": 1.5, "replay_lag_s": None}], elsewhere={}, verified={"held": []}),
     Flushes(durability=USED, flushes={**TESTS, "complete": True}),
     Parameters(work_mem=WORK_MEM),
+    Cost(seconds=1.5, size_bytes=8192, wal_bytes=900),
     Samples(**telemetry(tps=1000)),
 ]
 

@@ -5,6 +5,7 @@ Sources: PostgreSQL documentation, "Lexical Structure", "pgbench"; ``parseVariab
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from benchlib.errors import InputError
@@ -84,12 +85,12 @@ def for_pgbench(sql: str, values: Mapping[str, str] | None = None, *, with_varia
 
 def one_of(runs: Iterable[str]) -> str:
     """Return a script that runs one of several executions, each equally often."""
-    runs = list(dict.fromkeys(runs))
-    if len(runs) == 1:
-        return runs[0]
-    parts = [f"\\set execution random(1, {len(runs)})\n"]
-    for number, run in enumerate(runs, 1):
-        parts.append(f"\\{'if' if number == 1 else 'elif'} :execution = {number}\n{run}")
+    counted = Counter(runs)
+    if len(counted) == 1:
+        return next(iter(counted))
+    parts, upto = [f"\\set execution random(1, {counted.total()})\n"], 0
+    for run, times in counted.items():
+        parts.append(f"\\{'elif' if upto else 'if'} :execution <= {(upto := upto + times)}\n{run}")
     return "".join([*parts, "\\endif\n"])
 
 

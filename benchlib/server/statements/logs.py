@@ -10,9 +10,11 @@ import gzip
 import json
 import random
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +22,21 @@ from typing import Any, NamedTuple
 from benchlib.errors import InputError
 from benchlib.load.workloads.sql import for_pgbench, literal, one_of, spoken
 
+_HEAVIEST = 1_000_000
+"""The largest weight of a script."""
 SAMPLES = 16
 """Executions of a statement that its script draws from."""
 _LONGEST = 16_384
 _STORED = 48 << 20
-"""Characters of samples in memory; the statements with the least time are dropped above it."""
-_FIELD = 64 << 20
+"""Characters of statements in memory; those with the least time are dropped above it."""
+_OBJECTS = 400
+"""Bytes of a statement or a sample besides its characters."""
+_SESSIONS = 1_000
+_FIELD = 16 << 20
+"""The longest line or field, in characters."""
+_HEAD = 20
+"""Lines that decide the format: programs that start a server may write before it."""
+_CSV_START = re.compile(r'\d{4}-\d\d-\d\d [\d:.]+ [^,"]+(?:,(?:"(?:[^"]|"")*")?){2},\d+,')
 _CSV_COLUMNS = range(22, 40)
 _SEVERITY, _MESSAGE, _DETAIL, _PID = 11, 13, 14, 3
 _STDERR = re.compile(
@@ -33,6 +44,9 @@ _STDERR = re.compile(
     r"|DETAIL|HINT|QUERY|CONTEXT|LOCATION|BACKTRACE|STATEMENT):  (?P<message>.*)",
     re.DOTALL,
 )
+_SESSION = re.compile(r"\[(\d+)[-\]]|\b([\da-f]{8}\.[\da-f]+)\b|(?<![\w:./-])(\d+)(?![\w:./-])")
+"""A process or session in a prefix: ``[%p]``, ``%c`` or ``%p``."""
+_FAILED = {"ERROR", "FATAL", "PANIC"}
 _BELONGS = {"DETAIL", "HINT", "QUERY", "CONTEXT", "LOCATION", "BACKTRACE", "STATEMENT"}
 _DURATION = re.compile(
     r"duration: (?P<ms>\d+(?:\.\d+)?) ms(?:  (?P<kind>\w+)(?P<name> [^:]*)?:\s?(?P<sql>.*))?", re.DOTALL
@@ -40,10 +54,11 @@ _DURATION = re.compile(
 _LOGGED = re.compile(r"(?:statement|execute [^:]*): (?P<sql>.*)", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+) = (NULL|'(?:[^']|'')*')")
 _CONSTANT = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|[eEbBxX]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w$."])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\b""",
+    r"""--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|[bBxX]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w$."])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\b""",
     re.DOTALL,
 )
 _LIST = re.compile(r"\?(?:\s*,\s*\?)+")
+_ROWS = re.compile(r"\(\?\)(?:\s*,\s*\(\?\))+")
 _READS = {"SELECT", "WITH", "VALUES", "TABLE"}
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE"}
 _CATALOG = re.compile(r"PG_(?!TEMP)\w+$|INFORMATION_SCHEMA$")
@@ -54,9 +69,9 @@ _HINT = (
 
 
 class Entry(NamedTuple):
-    """A message of a log: the session's process, the text, its detail."""
+    """A message of a log: the session, the text (empty for an error), its detail."""
 
-    pid: str
+    session: str
     message: str
     detail: str
 
@@ -91,7 +106,7 @@ class LogStatements:
         one = self.statements.get(normal)
         if one is None:
             one = self.statements[normal] = _Statement()
-            self._stored += len(normal)
+            self._stored += len(normal) + _OBJECTS
         one.calls, one.ms = one.calls + calls, one.ms + ms
         if not calls:
             return
@@ -104,6 +119,7 @@ class LogStatements:
                 one.samples[index] = sample
             else:
                 one.samples.append(sample)
+                self._stored += _OBJECTS
             self._stored += sum(map(len, sample))
         if self._stored > _STORED:
             self._drop_half()
@@ -112,15 +128,16 @@ class LogStatements:
         ranked = sorted(self.statements.items(), key=lambda item: -item[1].ms)
         self.statements = dict(ranked[: len(ranked) // 2])
         self._stored = sum(
-            len(normal) + sum(len(text) for sample in one.samples for text in sample)
+            len(normal) + _OBJECTS + sum(_OBJECTS + len(sql) + len(values) for sql, values in one.samples)
             for normal, one in self.statements.items()
         )
 
 
+@lru_cache(256)
 def normalised(sql: str) -> str:
     """Return a statement on one line with ``?`` in place of constants, and no comments."""
     text = _CONSTANT.sub(lambda match: " " if match[0][:2] in ("--", "/*") else "?", sql)
-    return " ".join(_LIST.sub("?", text).split()).rstrip("; ")
+    return " ".join(_ROWS.sub("(?)", _LIST.sub("?", text)).split()).rstrip("; ")
 
 
 def read_log(path: Path) -> LogStatements:
@@ -134,15 +151,17 @@ def read_log(path: Path) -> LogStatements:
     for entry in _entries(path):
         found = _DURATION.fullmatch(entry.message)
         if not found:
-            if logged := _LOGGED.fullmatch(entry.message):
-                if len(last) > 10_000:
+            if not entry.message:  # the statement failed: no duration follows
+                last.pop(entry.session, None)
+            elif entry.session and (logged := _LOGGED.fullmatch(entry.message)):
+                if len(last) > _SESSIONS:
                     last.clear()
-                last[entry.pid] = (logged["sql"], entry.detail)
+                last[entry.session] = (logged["sql"][: _LONGEST + 1], entry.detail[: _LONGEST + 1])
             continue
         ms, kind = float(found["ms"]), found["kind"]
         if kind is None:
-            if entry.pid in last:
-                statements.add(*last.pop(entry.pid), ms, 1)
+            if entry.session in last:
+                statements.add(*last.pop(entry.session), ms, 1)
         elif kind in ("statement", "execute"):
             fetched = (found["name"] or "").startswith(" fetch from")
             statements.add(found["sql"], entry.detail, ms, not fetched)
@@ -184,9 +203,9 @@ def workload_of_log(path: Path, name: str, top: int, *, writes: bool) -> tuple[d
         lines.append(f"the log has no statement faster than {log.fastest_ms:g} ms: quicker ones are missing")
     if not scripts:
         raise InputError("; ".join(["no statement of the log can be run", *lines]))
-    unit = max(one.calls for one in taken) / 10_000
+    unit = max(1, max(one.calls for one in taken) / _HEAVIEST)
     for script, one in zip(scripts, taken, strict=True):
-        script["weight"] = max(1, round(one.calls / max(unit, 1)))
+        script["weight"] = max(1, round(one.calls / unit))
     keys = {
         "name": name,
         "title": f"{len(scripts)} statements of a server's log, with their values",
@@ -205,12 +224,16 @@ def _script(normal: str, one: _Statement, *, writes: bool) -> str:
         InputError: it cannot be one; the reason.
 
     """
-    words = [text.upper() for _, text in spoken(normal)]
+    tokens = spoken(normal)
+    words = [text.upper() for kind, text in tokens if kind == "word"]
     if not words or words[0] not in _READS | _WRITES:
         raise InputError("neither reading nor writing rows")
     if not writes and (_WRITES | {"INTO", "NEXTVAL", "SETVAL"}).intersection(words):
         raise InputError("writing (--writes includes them)")
-    if any(_CATALOG.match(word) and after != "(" for word, after in pairwise([*words, ""])):
+    if any(
+        _CATALOG.match(text.upper()) and after != "("
+        for (_, text), (_, after) in pairwise([*tokens, ("", "")])
+    ):
         raise InputError("reading the server's own catalogs")
     runs, reasons = list[str](), Counter[str]()
     for sql, parameters in one.samples:
@@ -227,11 +250,13 @@ def _with_values(sql: str, parameters: str) -> str:
     """Return an executed statement with its values in place of ``$1`` and so on."""
     if len(sql) > _LONGEST or len(parameters) > _LONGEST:
         raise InputError(f"longer than {_LONGEST:,} characters")
+    if "\ufffd" in sql + parameters:
+        raise InputError("not in UTF-8")
     values = {}
     for number, value in _PARAMETER.findall(parameters):
         if value.endswith("...'"):
             raise InputError("values are cut in the log (log_parameter_max_length = -1 keeps them)")
-        values[f"${number}"] = value if value == "NULL" else literal(value[1:-1].replace("''", "'"))
+        values[f"${number}"] = value if value == "NULL" else " " + literal(value[1:-1].replace("''", "'"))
     bare = sql.strip().rstrip("; \n")
     kinds = spoken(bare)
     if any(text == ";" for _, text in kinds):
@@ -269,26 +294,27 @@ def _explained(plan: str) -> tuple[str, str]:
 
 
 def _entries(path: Path) -> Iterator[Entry]:
-    """Yield the messages of level LOG."""
+    """Yield the messages of level LOG, and errors as empty messages."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
-            first = list(islice((line for line in file if line.strip()), 1))
-            lines = chain(first, file)
+        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+            lines = iter(partial(file.readline, _FIELD), "")
+            head = list(islice(lines, _HEAD))
+            lines, first = chain(head, lines), next((line for line in head if line.strip()), "")
             if not first:
                 raise InputError(f"{path.name} is empty: {_HINT}")
-            if first[0].startswith("{"):
+            if first.startswith("{"):
                 yield from _json(path, lines)
-            elif len(next(csv.reader(first))) in _CSV_COLUMNS or first[0].count('",') > 3:
+            elif _CSV_START.match(first):
                 yield from _csv(path, lines)
-            elif _STDERR.fullmatch(first[0]):
+            elif any(map(_STDERR.fullmatch, head)):
                 yield from _stderr(lines)
             else:
                 raise InputError(
-                    f"{path.name} is no log of PostgreSQL: its first line is neither csvlog, jsonlog, nor "
-                    "a message such as “LOG:  duration: …”"
+                    f"{path.name} is no log of PostgreSQL: its first lines are neither csvlog, jsonlog, nor "
+                    "messages such as “LOG:  duration: …” in English (lc_messages = 'C')"
                 )
-    except (OSError, EOFError) as reason:
+    except (OSError, EOFError, zlib.error) as reason:
         raise InputError(f"{path.name} cannot be read: {reason}") from reason
 
 
@@ -303,8 +329,8 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
                 )
             if len(row) not in _CSV_COLUMNS:
                 cut = len(row)  # the last row of a log in use may be half written
-            elif row[_SEVERITY] == "LOG":
-                yield Entry(row[_PID], row[_MESSAGE], row[_DETAIL])
+            elif row:
+                yield from _entry(row[_PID], row[_SEVERITY], row[_MESSAGE], row[_DETAIL])
     except csv.Error as reason:
         if "unexpected end of data" not in str(reason):
             raise InputError(f"{path.name}, line {reader.line_num}: no row of csvlog: {reason}") from reason
@@ -321,26 +347,33 @@ def _json(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
         except (ValueError, LookupError, TypeError):
             broken = number
             continue
-        if severity == "LOG":
-            yield Entry(str(row.get("pid", "")), row.get("message", ""), row.get("detail", ""))
+        message, detail = row.get("message", ""), row.get("detail", "")
+        yield from _entry(str(row.get("pid", "")), severity, str(message), str(detail))
 
 
 def _stderr(lines: Iterator[str]) -> Iterator[Entry]:
-    pid, severity, message, detail = "", "", list[str](), list[str]()
-    current = message
+    session, severity, message, detail = "", "", list[str](), list[str]()
+    current, size = message, 0
     for line in lines:
         found = None if line.startswith("\t") else _STDERR.fullmatch(line.rstrip("\r\n"))
         if not found:
-            current.append(line.rstrip("\r\n").removeprefix("\t"))
+            size += len(line)
+            if size < _FIELD:
+                current.append(line.rstrip("\r\n").removeprefix("\t"))
         elif found["severity"] in _BELONGS:
             current = detail if found["severity"] == "DETAIL" else []
             current.append(found["message"])
         else:
-            if severity == "LOG":
-                yield Entry(pid, "\n".join(message), "\n".join(detail))
-            numbers = re.search(r"\[(\d+)[-\]]", found["prefix"])
-            pid, severity = numbers[1] if numbers else "", found["severity"]
+            yield from _entry(session, severity, "\n".join(message), "\n".join(detail))
+            ids = _SESSION.search(found["prefix"])
+            session, severity = (ids and ids[ids.lastindex or 0]) or "", found["severity"]
             message, detail = [found["message"]], []
-            current = message
+            current, size = message, 0
+    yield from _entry(session, severity, "\n".join(message), "\n".join(detail))
+
+
+def _entry(session: str, severity: str, message: str, detail: str) -> Iterator[Entry]:
     if severity == "LOG":
-        yield Entry(pid, "\n".join(message), "\n".join(detail))
+        yield Entry(session, message, detail)
+    elif severity in _FAILED:
+        yield Entry(session, "", "")
