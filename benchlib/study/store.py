@@ -232,7 +232,7 @@ class StudyFolder:
 
     def checksums(self) -> Sums:
         """Return the checksums of the trials' files."""
-        return _listed(self.path, _stamp(self.path / CHECKSUMS))
+        return _listed(self.path, stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
         """Replace the list of checksums."""
@@ -252,7 +252,7 @@ class StudyFolder:
 
     def packed(self) -> Mapping[str, bytes]:
         """Return the archive's files by path."""
-        return _unpacked(self.path, _stamp(self.path / ARCHIVE))
+        return _unpacked(self.path, stamp(self.path / ARCHIVE))
 
     def disk(self) -> contextlib.AbstractContextManager[None]:
         """Convert disk errors to a StudyError with advice."""
@@ -303,7 +303,7 @@ def _lines(sums: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{one}  {path}\n" for path, one in sums).encode()
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def stamp(path: str | Path) -> tuple[int, ...]:
     """Return what changes with a file."""
     with contextlib.suppress(OSError):
         status = os.lstat(path)

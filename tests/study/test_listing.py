@@ -1,21 +1,22 @@
-"""The list of saved studies says how complete each is, and what is damaged."""
+"""The list of saved studies is read again only where a study's files have changed."""
 
 from pathlib import Path
 
-from kept import place, ran
+from kept import ran
 
 from benchlib.study.listing import listing
-from benchlib.study.store import MEASUREMENT
+from benchlib.study.store import StudyFolder
 
 
-def test_each_study_is_listed_with_its_trials_and_a_damaged_one_is_named(folder_of, tmp_path: Path) -> None:
+def test_a_study_is_read_once_and_again_when_it_has_changed(folder_of, tmp_path: Path, monkeypatch) -> None:
     folder = folder_of(name="one")
     (folder_of(name="bad").path / "study.json").write_text("{")
     row = {"study": "one", "trials": 6, "kept": 0, "failed": 0, "title": "Small"}
     rows, (damaged,) = listing()
     assert rows == [row]
     assert "bad/study.json is damaged" in damaged
+    with monkeypatch.context() as patched:
+        patched.delattr(StudyFolder, "kept")
+        assert listing() == ([row], [damaged]), "nothing of it is read"
     ran(folder, tmp_path, failing={2: "lost"})
     assert listing() == ([{**row, "kept": 6, "failed": 1}], [damaged])
-    (place(folder) / MEASUREMENT).write_text("{}")
-    assert f"{place(folder).name}/{MEASUREMENT} is damaged" in listing()[1][1]
