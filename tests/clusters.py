@@ -156,7 +156,7 @@ def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch
         return make(templates, level) if level.initdb else created(level.postgres)
 
     def loaded(templates: Templates, level: Level, workload: Workload) -> Cluster:
-        key = (level.postgres, level.initdb, workload.contents, templates.scale)
+        key = (level.postgres, level.initdb, level.sql, workload.contents, templates.scale)
         if key not in _LOADED:
             copy = load(templates, level, workload).clone(shelter / f"loaded{len(_LOADED)}")
             _LOADED[key] = hurried(copy)

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError
-from benchlib.load.workloads.sql import for_pgbench, literal, script_of, spoken, tokens, variables_of
+from benchlib.load.workloads.sql import (
+    for_pgbench,
+    literal,
+    rolled_back,
+    script_of,
+    spoken,
+    tokens,
+    variables_of,
+)
 
 PIECES = [
     "SELECT", " ", "\n", "'a:b'", "'it''s'", "'x", '"C:d"', '"e"', "$$f:g$$", "$t$h$t$", "$1", "$12", "::", ":", ":scale", ":i",
@@ -104,3 +112,11 @@ def test_variables_that_somebody_must_give_are_named() -> None:
     assert variables_of("SELECT :a, :b, :scale, c::int, ':d' -- :e") == ["a", "b"]
     assert variables_of("\\set a 1\nSELECT :a, :B;") == ["B"]
     assert variables_of("SELECT 1 AS x \\gset\nSELECT :x;") == []
+
+
+def test_a_script_is_rolled_back_whatever_transactions_it_has():
+    script = "\\set i 1\nBEGIN; SELECT CASE WHEN true THEN :i END; -- x; commit\nDO $$ BEGIN END; $$;\nCOMMIT\n\\sleep 1\nEND;"
+    text = " SELECT CASE WHEN true THEN :i END; -- x; commit\nDO $$ BEGIN END; $$;"
+    assert " ".join(rolled_back(script).split()) == " ".join(
+        f"BEGIN;\n\\set i 1\n{text}\n\\sleep 1\n;\nROLLBACK;\n".split()
+    )

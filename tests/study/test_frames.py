@@ -17,6 +17,8 @@ COLUMNS = {
     "waits": "level block wait sessions",
     "checkpoints": "level block start_s end_s kind",
     "statements": "level block script statement latency_ms",
+    "queries": "level block query transactions latency_average_ms latency_p95_ms share_percent plan part doubt",
+    "by_query": "level against query share_percent base mean percent_change ci_low ci_high p_adjusted verdict plan",
     "figures": "level block data_to_memory",
     "conditions": "condition level of wanted median held trials met",
     "bottlenecks": "level bottleneck",
@@ -37,6 +39,7 @@ RECORDED = {
     "durability-recorded": "trials seconds waits checkpoints flushes crashes levels setup provenance",
     "planner-recorded": "plans conditions parameters",
     "replication-recorded": "replicas published hosts",
+    "memory-areas-recorded": "queries by_query",
     "combined-recorded": "design signs bottlenecks figures",
 }
 
