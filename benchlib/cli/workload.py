@@ -190,8 +190,8 @@ def _data(path: Path, given: str | None, tables: str | None, service: str | None
             return {}
         from benchlib.server.datasets import kind_of
 
-        kind_of(dump := Path(given).absolute())
-        return {"file": os.path.relpath(dump, path.absolute().parent)}
+        kind_of(Path(given))
+        return {"file": os.path.relpath(Path(given).resolve(), path.parent.resolve())}
     if not (named := given.removeprefix("service=") or service):
         raise click.UsageError("--data needs a dump or service=NAME")
     if re.search(r"://[^/@]*:[^/@]*@|password\s*=", named):
