@@ -166,7 +166,8 @@ def _progress_printer() -> Any:
         if line and sys.stderr.isatty():
             width = os.get_terminal_size(sys.stderr.fileno()).columns
             click.echo("\r\x1b[2K", err=True, nl=False)
-            echo(line[: width - 1], err=True, nl=" · done" in line)
+            verdicts = line.startswith("provisional")  # they stay above the line that changes
+            echo(line if verdicts else line[: width - 1], err=True, nl=verdicts or " · done" in line)
         elif line not in ("", last):
             tell(line)
         last = line

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from benchlib.errors import InputError, Interrupted, StudyError, os_errors_as
 from benchlib.plan.design import Trial
 from benchlib.plan.model import AS_RUN, Measurement, Study
+from benchlib.plan.words import time_words
 from benchlib.study.store import StudyFolder
 
 
@@ -39,24 +39,24 @@ class Progress:
         self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell
     ) -> None:
         self._folder, self._study, self._tell = folder, study, tell
-        self._started_s, self._before, self._saved = time.monotonic(), len(kept), len(kept)
+        self._started_s, self._before, self._saved = time.monotonic(), len(kept), {*kept}
         self._failed = sum(m.error is not None for m in kept.values())
 
     def add(self, measurement: Measurement) -> None:
         """Count a saved trial."""
-        self._saved += 1
+        self._saved.add(measurement.trial.id)
         self._failed += measurement.error is not None
 
     def report(self, doing: str) -> None:
-        """Report the progress and the current step, in one line."""
-        elapsed_s, trials = time.monotonic() - self._started_s, len(self._study.trials)
-        line = f"{self._folder.name}: trial {self._saved}/{trials}"
-        line += f", {self._failed} failed" if self._failed else ""
-        line += f", {timedelta(seconds=round(elapsed_s))} gone"
-        if added := self._saved - self._before:
-            left_s = (trials - self._saved) * elapsed_s / added
-            line += f", about {timedelta(seconds=round(left_s))} left"
-        self._tell(f"{line} · {doing}")
+        """Report the next missing trial, the time left and the current step, in one line."""
+        study, left = self._study, missing(self._study, self._saved)
+        total = len(study.trials)
+        parts = [f"block {left[0].block} of {study.blocks}"] if left else []
+        parts.append(f"trial {study.trials.index(left[0]) + 1} of {total}" if left else f"{total} trials")
+        parts += [f"{self._failed} failed"] if self._failed else []
+        if left and (added := len(self._saved) - self._before):
+            parts.append(f"{time_words(len(left) * (time.monotonic() - self._started_s) / added)} left")
+        self._tell(f"{self._folder.name}: {' · '.join(parts)} · {doing}")
 
     def interrupted(self) -> Interrupted:
         """Return the error for Ctrl-C."""
@@ -188,14 +188,14 @@ def run_study(
                     report(f"done early: {reason}")
                     return
                 for trial in trials:
-                    report(f"block {block}, “{trial.level}”")
+                    report(f"“{trial.level}”")
                     with _raw_folder(folder, bench, trial) as raw:
                         measurement = bench.measure(trial, raw)
                         _check_exists(folder)
                         folder.keep(measurement, raw)
                     measurements[trial.id] = measurement
                     if measurement.error:
-                        report(f"block {block}, “{trial.level}” failed: {measurement.error}")
+                        report(f"“{trial.level}” failed: {measurement.error}")
                     progress.add(measurement)
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):

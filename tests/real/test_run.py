@@ -39,7 +39,7 @@ def test_a_study_from_its_notebook_to_its_page(project: Any) -> None:
     assert index == f"index: {project.reports / 'index.html'}"
     assert sentence.partition(":")[0] in (project.reports / "t.html").read_text()
     assert 'href="t.html"' in (project.reports / "index.html").read_text()
-    assert "trial 9/9" in err, "its progress is shown"
+    assert "trial 9 of 9" in err, "its progress is shown"
     assert len(project.kept()) == 9
     assert project.has_nothing_left()
     made = {path.name for path in project.folder.iterdir()}
