@@ -40,7 +40,7 @@ class SqlLever(Lever):
     """A change of the schema: indexes, partitions, statistics, storage parameters, extensions."""
 
     key = "sql"
-    model = Annotated[str, BeforeValidator(_statements)]
+    model = Annotated[str | None, BeforeValidator(_statements)]
     elsewhere = True
     unchanged = "as loaded"
 

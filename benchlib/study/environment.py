@@ -17,6 +17,7 @@ from benchlib.host.sampler import Sampler
 from benchlib.host.shell import Process, Shell, stop
 from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import LEVERS, server_settings
+from benchlib.levers.cpu import cpu_of
 from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas, Watch
 from benchlib.levers.storage import storage_of
@@ -176,7 +177,8 @@ class Environment:
 
         """
         # distinguishes their sessions from the load's
-        client = replace(self.client, environment={**self.client.environment, "PGAPPNAME": BESIDE})
+        environment = {**self.client.environment, "PGAPPNAME": BESIDE}
+        client = replace(self.client, environment=environment, cores=cpu_of(self.level).background or "")
         what, processes = "background pgbench", list[Process]()
 
         def check() -> None:
@@ -285,7 +287,8 @@ def build(
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, scope, program, cluster)
     cost = templates.costs.get(template.folder)
-    environment = Environment(level, workload, run, shell, scope, cluster, site, cost)
+    client = replace(shell, cores=cpu_of(level).load or "")
+    environment = Environment(level, workload, run, client, scope, cluster, site, cost)
     try:
         for lever in LEVERS:
             lever.before_files(site)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, sessions, telemetry
-from benchlib.plan.level import Level
+from benchlib.plan.level import Level, cores_of
 from benchlib.plan.model import Plan
 from benchlib.server.checkpoints import checkpoints
 from benchlib.stats.validity import BUSY_CLIENT, FULL, RATE_HELD
@@ -178,10 +178,14 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
         means = {str(name): float(mean) for name, mean in sessions.get(level, pd.Series(dtype=float)).items()}
         cap, capped = nearest_cap(plan.level(level), seconds)
         processors, tool = (group["processors_share"].median(), group["client_cpu_share"].median())
+        used = [(group["tps"] * group[cost] / 1000).mean() for cost in _CPU]
+        if (
+            cores := plan.level(level).part("cpu").get("server")
+        ):  # its own cores can be full while others are idle
+            processors = np.fmax(processors, used[0] / len(cores_of(cores)))
         held = bool(len(group)) and bool((group["tps"] >= RATE_HELD * group["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
         name += f" on {capped}" if name == DISKS_CAP else ""
-        used = [(group["tps"] * group[cost] / 1000).mean() for cost in _CPU]
         rows.append((level, name, processors, *used, cap, seconds["aqu_sz"].median(), means))
     used_of = ["processors_share", "server", "load_tool", "cap_share"]
     return pd.DataFrame(rows, columns=["level", "bottleneck", *used_of, "queue", "sessions"])
