@@ -139,6 +139,7 @@ def make_study(
             margin=values.get("margin", 0.03),
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
+            samples=values.get("samples", {}),
         )
         by_name = dict[str, Workload]()
         for used in map(plan.level_workload, factor.levels):

@@ -124,7 +124,7 @@ class Bench:
                     environment.before_load(notes["host"])
                     before = statistics.snapshot(server)
                     before["tables"] = {"growth": environment.initial_growth, **(before["tables"] or {})}
-                    sampler = environment.sampler(load.waits_hz)
+                    sampler = environment.sampler(load.waits_hz, self.plan.samples)
                     with environment.watched(notes["warnings"], folder) as check_replicas:
 
                         def check() -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,13 @@ from benchlib.levers.target import target_of
 from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
 from benchlib.plan.level import Level
+from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Script, Workload
 from benchlib.server.checkpoints import shortened
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.schema import SchemaCost, change_schema
-from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
+from benchlib.server.statistics import BESIDE, end_beside, kernel_files, sampled, waits
 from benchlib.server.templates import Templates
 from benchlib.study.records import ReplicaReadings
 from benchlib.study.remote_replicas import RemoteReplica
@@ -79,12 +80,13 @@ class Environment:
                     in_force |= lever.before_trial(self.site, scope)
             yield in_force
 
-    def sampler(self, waits_hz: float) -> Sampler:
-        """Return a sampler of the server's host, processes and sessions."""
+    def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery]) -> Sampler:
+        """Return a sampler of the server's host, processes and sessions, and of a plan's queries."""
         sessions, site = partial(waits, self.server), self.site
+        own = partial(sampled, self.server, samples) if samples else None
         if not site:
             files = partial(kernel_files, self.server)
-            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files)
+            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files, samples=own)
         servers = [site.cluster, *site.replicas.members]
         return Sampler(
             servers=lambda: [pid for server in servers if (pid := server.pid)],
@@ -92,6 +94,7 @@ class Environment:
             devices=counted_once(site.devices),
             waits=sessions,
             waits_hz=waits_hz,
+            samples=own,
         )
 
     def settle(self) -> None:
