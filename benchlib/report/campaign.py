@@ -171,8 +171,7 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
     yield f"progress: {page.path}"
     failed = list[str]()
     for part in parts:
-        if part.is_done(page.path.parent):
-            part.state = "done"
+        if part.state == "done":
             continue
         part.state = "running"
         page.write()
@@ -215,12 +214,13 @@ def _run_when_free(part: Part, hear: Listen) -> list[str]:
 
 
 def _estimate(parts: list[Part], root: Path) -> Iterator[str]:
-    """Yield the time and disk that the missing trials need, and what is in their way on this machine."""
+    """Yield the time and disk that the missing trials need, and what is in their way; complete studies are done."""
     seconds, trials, disk = 0.0, 0, 0
     for part in parts:
         _, left, left_s = part.counts()
         seconds, trials = seconds + left_s, trials + left
         if part.is_done(root):
+            part.state = "done"
             continue
         try:
             part.runner.preflight()

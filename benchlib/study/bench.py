@@ -42,11 +42,12 @@ _WEEK_S = 7 * 86400
 
 @dataclass
 class Bench:
-    """A runner for the trials of one plan; see :func:`open_bench`."""
+    """A runner for the trials of one plan; see :func:`open_bench`. A ``patient`` one outlives a cluster that cannot be built."""
 
     plan: Plan
     templates: Templates
     hosts: Hosts | None = None
+    patient: bool = False
     _environments: dict[str, Environment] = field(default_factory=dict)
     _period: int | None = None
     _built: int = 0
@@ -76,7 +77,7 @@ class Bench:
                         environment.checkpoint()
         except BenchlibError as reason:
             # only this trial fails, or its block runs again
-            if not plan.stands_side_by_side or isinstance(reason, PASSING):
+            if self.patient or not plan.stands_side_by_side or isinstance(reason, PASSING):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return environment
@@ -274,7 +275,7 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None
+    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None, patient: bool = False
 ) -> Iterator[Bench]:
     """Open the bench of a plan; on exit no server and no file of it remains.
 
@@ -287,7 +288,7 @@ def open_bench(
     with (
         workshop(f"study “{name}”", plan.scale, tell, abroad=plan.abroad) as templates,
         contextlib.ExitStack() as known,
-        contextlib.closing(Bench(plan, templates, hosts)) as bench,
+        contextlib.closing(Bench(plan, templates, hosts, patient)) as bench,
     ):
         targets = filter(None, (target_of(plan.level(level_name)) for level_name in plan.factor.levels))
         number = secrets.randbelow(2**31)

@@ -30,6 +30,7 @@ class Bench(Protocol):
 Tell = Callable[[str], None]
 Enough = Callable[[], str | None]
 OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
+_LEFT_OUT = "left out, since each of its trials failed: "
 
 
 class Progress:
@@ -142,22 +143,27 @@ def set_failed_aside(folder: StudyFolder) -> None:
             folder.set_aside(trial_id)
 
 
-def check_levels(measurements: Collection[Measurement]) -> None:
-    """Check that no level fails in each of its trials, at least two, while others succeed.
+def check_levels(study: Study, measurements: Collection[Measurement]) -> dict[str, str]:
+    """Return the levels to leave out, with their errors: those that fail in each of their trials, while others succeed.
 
     Raises:
-        StudyError: a level does; with its error.
+        StudyError: a level fails so in at least two trials, and is the baseline or the study leaves none out.
 
     """
+    patient, lost = study.parameters.get("leave_out"), dict[str, str]()
     trials = Counter(m.trial.level for m in measurements)
     succeeded = {m.trial.level for m in measurements if m.error is None}
     for m in measurements if succeeded else ():
         level, of_the_server = m.trial.level, m.error_kind in ("ServerError", "SettingError", "LoadError")
         if of_the_server and trials[level] > 1 and level not in succeeded:
+            if patient and level != study.plan.factor.baseline:
+                lost.setdefault(level, f"{_LEFT_OUT}{str(m.error).removeprefix(_LEFT_OUT)}")
+                continue
             raise StudyError(
                 f"level “{level}” failed in each of its {trials[level]} trials: {m.error}: correct that and run "
                 "with retry_failed, or leave the level out of a new study"
             )
+    return lost
 
 
 def run_study(
@@ -177,7 +183,7 @@ def run_study(
     todo = missing(study, measurements)
     if not todo or enough():
         return
-    check_levels(measurements.values())
+    lost = check_levels(study, measurements.values())
     progress = Progress(folder, study, measurements, tell)
     report = progress.report
     report("starting")
@@ -190,7 +196,7 @@ def run_study(
                 for trial in trials:
                     report(f"“{trial.level}”")
                     with _raw_folder(folder, bench, trial) as raw:
-                        measurement = bench.measure(trial, raw)
+                        measurement = _not_run(trial, lost) or bench.measure(trial, raw)
                         _check_exists(folder)
                         folder.keep(measurement, raw)
                     measurements[trial.id] = measurement
@@ -200,10 +206,20 @@ def run_study(
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
-                check_levels(measurements.values())
+                lost = check_levels(study, measurements.values())
     except KeyboardInterrupt:
         raise progress.interrupted() from None
     report("done")
+
+
+def _not_run(trial: Trial, lost: Mapping[str, str]) -> Measurement | None:
+    """Return the failed measurement of a trial of a lost level, or None."""
+    if trial.level not in lost:
+        return None
+    now = time.time()
+    return Measurement(
+        trial=trial, started_s=now, finished_s=now, error=lost[trial.level], error_kind="ServerError"
+    )
 
 
 @contextmanager

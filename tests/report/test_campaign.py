@@ -74,6 +74,7 @@ def test_studies_run_by_priority_after_an_estimate_and_run_once(made):
     assert made.rows() == [f"{name} done 9 of 9" for name in "bac"]
     assert made.run(THREE)[0].startswith("3 studies, 0 missing trials")
     assert made.ran == []
+    assert made.rows() == [f"{name} done 9 of 9" for name in "bac"]
 
 
 def test_a_study_that_fails_is_left_out_told_to_the_user_and_tried_again(made):

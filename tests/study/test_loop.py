@@ -12,6 +12,7 @@ from hosts import ending, ids, spoilt
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement
+from benchlib.study.experiment import shown
 from benchlib.study.loop import check_levels, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.store import CHECKSUMS, StudyFolder
 
@@ -91,6 +92,21 @@ def test_a_level_that_always_fails_ends_the_study_until_that_is_corrected(folder
     assert run(folder).blocks == [1, 2, 3]
 
 
+def test_a_level_that_always_fails_is_left_out_where_that_is_asked_for(folder_of, run):
+    folder, reason = folder_of(4), "server did not start"
+    folder.write(folder.read().changed(parameters={"leave_out": True}))
+    bench = run(folder, unready={"tuned": reason})
+    assert [trial.level for trial in folder.read().trials if trial.id in bench.measured].count("tuned") == 2
+    errors = [m.error for m in folder.kept().values() if m.trial.level == "tuned"]
+    assert errors == [reason] * 2 + [f"left out, since each of its trials failed: {reason}"] * 2
+    assert not any(m.error for m in folder.kept().values() if m.trial.level != "tuned")
+    changes = shown(folder).analysis.table.set_index("level")["percent_change"]
+    assert changes.isna().to_dict() == {"defaults": True, "control": False, "tuned": True}
+    with ending((StudyError, "level “defaults” failed in each of its 2 trials")):
+        set_failed_aside(folder)
+        run(folder, unready={"defaults": reason})
+
+
 @pytest.mark.parametrize(
     ("failures", "kind", "stops"),
     [
@@ -107,7 +123,7 @@ def test_only_failures_of_the_server_or_the_load_end_a_study(study_of, failures,
         Measurement(trial=t, **times, error="gone", error_kind=kind) for t in trials["tuned"][:failures]
     ]
     with ending((StudyError, "level “tuned”") if stops else None):
-        check_levels([Measurement(trial=trials["defaults"][0], **times), *failed])
+        check_levels(study_of(2), [Measurement(trial=trials["defaults"][0], **times), *failed])
 
 
 # --- the same name again ----------------------------------------------------------------------
