@@ -171,6 +171,7 @@ class Level(Model):
     cache: Annotated[str | None, _ByLever] = None
     pooler: Annotated[JsonValue, _ByLever] = None
     host: Annotated[dict[str, int | str], _ByLever] = {}
+    cpu: Annotated[JsonValue, _ByLever] = None
     target: Annotated[JsonValue, _ByLever] = None
 
     def part(self, key: str) -> Values:
@@ -190,6 +191,12 @@ class Level(Model):
         patched["host"] = {**base.host, **self.host}
         patched["load"] = self.load.over(base.load.model_dump())
         return Level.model_validate({**base.model_dump(), **patched})
+
+
+def cores_of(text: str) -> set[int]:
+    """Return the cores of a list such as ``0-1,4``."""
+    ends = [part.split("-") for part in text.split(",")]
+    return {core for end in ends for core in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def is_off(value: object) -> bool:

@@ -48,6 +48,18 @@ class Load(Model):
     generators: LoadHosts = ()
 
 
+class SampleQuery(Model):
+    """A query of one row, run once a second during the load; of a ``counter`` the rise per second counts."""
+
+    sql: Annotated[str, Field(min_length=1)]
+    kind: Literal["gauge", "counter"] = "gauge"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"sql": value} if isinstance(value, str) else value
+
+
 class Factor(Model):
     """A question, its levels in the order of display, and the baseline.
 
@@ -122,6 +134,7 @@ class Plan(Model):
     metric: str = "tps"
     looks: tuple[int, ...] = ()
     capacity_tps: PositiveFloat | None = None
+    samples: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], SampleQuery] = {}
 
     @model_validator(mode="after")
     def _levels_can_run(self) -> Self:

@@ -139,6 +139,7 @@ def make_study(
             margin=values.get("margin", 0.03),
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
+            samples=values.get("samples", {}),
         )
         works = [plan.level_workload(level) for level in factor.levels]
         if all(work.data and work.by_query and work.scripts[1:] for work in works):

@@ -4,16 +4,18 @@ A view that the version lacks, or that the role may not read, is null.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from benchlib.errors import ServerError
-from benchlib.host.sampler import FILES, Files
+from benchlib.errors import ServerError, StudyError
+from benchlib.host.sampler import FILES, Files, Sample
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.parse import parse_text
+from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.changes import OURS
 from benchlib.server.rights import RIGHTS
@@ -96,6 +98,52 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
     """Yield a function that counts the load's ``sessions`` by wait event (null: CPU)."""
     with _connected(server) as ask:
         yield lambda: {"sessions": [list(row) for row in ask(_WAITS)]}
+
+
+@contextlib.contextmanager
+def sampled(server: Server, samples: Mapping[str, SampleQuery]) -> Iterator[Callable[[], Sample]]:
+    """Yield a function that runs the plan's sample queries; ``values`` by ``name.column``, null for a null.
+
+    Raises:
+        StudyError: a query fails, or does not return one row of numbers.
+        ServerError: as :func:`_connected`.
+
+    """
+    with asking():
+        connection = server.connect()
+
+    def ask(name: str, sql: str) -> dict[str, float | None]:
+        with asking(f"sample '{name}'"):
+            cursor = connection.execute(sql.encode())
+            columns = [one.name for one in cursor.description or ()]
+            rows = cursor.fetchall() if columns else []
+        if len(rows) != 1 or len({*columns}) < len(columns):
+            raise StudyError(
+                f"sample '{name}': want one row of columns with different names, got {len(rows)} rows"
+            )
+        for column, value in zip(columns, rows[0], strict=True):
+            if value is not None and not isinstance(value, int | float | Decimal):
+                raise StudyError(f"sample '{name}': column {column} is {value!r}, want a number")
+        values = zip(columns, rows[0], strict=True)
+        return {f"{name}.{column}": None if value is None else float(value) for column, value in values}
+
+    def ask_all() -> Sample:
+        values: dict[str, float | None] = {}
+        for name, sample in samples.items():
+            values |= ask(name, sample.sql)
+        return {"values": values}
+
+    with contextlib.closing(connection):
+        with asking():
+            connection.execute("SET default_transaction_read_only = on")
+            connection.execute("SET statement_timeout = '5s'")
+        try:
+            ask_all()
+        except ServerError as reason:
+            if isinstance(reason.__cause__, psycopg.OperationalError):
+                raise
+            raise StudyError(f"{reason}: correct the query in 'samples'") from reason
+        yield ask_all
 
 
 @contextlib.contextmanager

@@ -43,11 +43,12 @@ _WEEK_S = 7 * 86400
 
 @dataclass
 class Bench:
-    """A runner for the trials of one plan; see :func:`open_bench`."""
+    """A runner for the trials of one plan; see :func:`open_bench`. A ``patient`` one outlives a cluster that cannot be built."""
 
     plan: Plan
     templates: Templates
     hosts: Hosts | None = None
+    patient: bool = False
     _environments: dict[str, Environment] = field(default_factory=dict)
     _period: int | None = None
     _built: int = 0
@@ -77,7 +78,7 @@ class Bench:
                         environment.checkpoint()
         except BenchlibError as reason:
             # only this trial fails, or its block runs again
-            if not plan.stands_side_by_side or isinstance(reason, PASSING):
+            if self.patient or not plan.stands_side_by_side or isinstance(reason, PASSING):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return environment
@@ -126,7 +127,7 @@ class Bench:
                     environment.before_load(notes["host"])
                     before = statistics.snapshot(server)
                     before["tables"] = {"growth": environment.initial_growth, **(before["tables"] or {})}
-                    sampler = environment.sampler(load.waits_hz)
+                    sampler = environment.sampler(load.waits_hz, self.plan.samples)
                     with environment.watched(notes["warnings"], folder) as check_replicas:
 
                         def check() -> None:
@@ -289,7 +290,7 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None
+    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None, patient: bool = False
 ) -> Iterator[Bench]:
     """Open the bench of a plan; on exit no server and no file of it remains.
 
@@ -302,7 +303,7 @@ def open_bench(
     with (
         workshop(f"study “{name}”", plan.scale, tell, abroad=plan.abroad) as templates,
         contextlib.ExitStack() as known,
-        contextlib.closing(Bench(plan, templates, hosts)) as bench,
+        contextlib.closing(Bench(plan, templates, hosts, patient)) as bench,
     ):
         targets = filter(None, (target_of(plan.level(level_name)) for level_name in plan.factor.levels))
         number = secrets.randbelow(2**31)

@@ -218,7 +218,9 @@ class Runner:
                     with folder.held():
                         run_on_fleet(folder, self.hosts, tell, enough)
                 else:
-                    run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, enough)
+                    patient = bool(study.parameters.get("leave_out"))
+                    bench = partial(open_bench, experiment.plan, folder.name, patient=patient)
+                    run_study(folder, bench, tell, enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
                     with contextlib.suppress(HostBusyError):  # another run continues it
