@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError
-from benchlib.load.workloads.sql import for_pgbench, literal, script_of, spoken, tokens, variables_of
+from benchlib.load.workloads.sql import (
+    for_pgbench,
+    literal,
+    script_of,
+    spoken,
+    tokens,
+    unsafe_part,
+    variables_of,
+)
 
 PIECES = [
     "SELECT", " ", "\n", "'a:b'", "'it''s'", "'x", '"C:d"', '"e"', "$$f:g$$", "$t$h$t$", "$1", "$12", "::", ":", ":scale", ":i",
@@ -104,3 +112,33 @@ def test_variables_that_somebody_must_give_are_named() -> None:
     assert variables_of("SELECT :a, :b, :scale, c::int, ':d' -- :e") == ["a", "b"]
     assert variables_of("\\set a 1\nSELECT :a, :B;") == ["B"]
     assert variables_of("SELECT 1 AS x \\gset\nSELECT :x;") == []
+
+
+@pytest.mark.parametrize(
+    ("script", "part"),
+    [
+        ("\\set i random(1, 9)\nSELECT a, role FROM t WHERE i = :i;", None),
+        (
+            "BEGIN; SET LOCAL work_mem = '1GB'; SELECT \"delete\", 'INSERT INTO' FROM t -- UPDATE\n; END;",
+            None,
+        ),
+        ("(SELECT 1) UNION (TABLE t) \\gset", None),
+        ("SELECT * FROM t FOR UPDATE", "UPDATE"),
+        ("SELECT * FROM t FOR KEY SHARE", "KEY SHARE"),
+        ("WITH x AS (DELETE FROM t RETURNING 1) SELECT * FROM x", "DELETE"),
+        ("SELECT 1 \\; Merge INTO t USING u ON true WHEN MATCHED THEN DELETE", "Merge"),
+        ("SELECT a INTO b FROM c", "INTO"),
+        ("SELECT 1 AS x \\gset\nCOPY t FROM 'file'", "COPY"),
+        ("BEGIN READ WRITE; SELECT 1", "WRITE"),
+        ('SET "transaction_read_only" = off', '"transaction_read_only"'),
+        ("COMMIT PREPARED 'theirs'", "PREPARED"),
+        ("SELECT \"nextval\" ('s')", '"nextval"'),
+        ("SELECT set_config('work_mem', '1GB', false)", "set_config"),
+        ("SELECT pg_advisory_lock(7)", "pg_advisory_lock"),
+        ("SELECT pg_terminate_backend(7)", "pg_terminate_backend"),
+        ("SELECT 1;\n\\shell psql", "\\shell"),
+        ("DO $$ BEGIN END $$", "DO"),
+    ],
+)
+def test_a_script_that_may_write_is_recognised(script, part):
+    assert unsafe_part(script) == part
