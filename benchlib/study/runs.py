@@ -348,7 +348,7 @@ class Runner:
             "lowest_tps": lowest,
             "highest_tps": highest,
             "trials": f"{len(tps)} of {seconds} s",
-            "rates": {share: f"{rate_at(share, capacity)} tps" for share in shares},
+            "rates": {share: f"{float(rate_at(share, capacity)):g} tps" for share in shares},
         }
 
     def check_host(self) -> None:
