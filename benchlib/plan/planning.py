@@ -194,7 +194,7 @@ def _check_answers(declared: Declared, factor: Factor) -> None:
 def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
     """Return the requested metric; the default is tps, or a latency under a rate."""
     default = "tps"
-    if load.rate or any(level.load.rate for level in levels):
+    if load.rate or any(level.load.rate or level.in_place for level in levels):
         default = "latency_p99_ms" if load.transaction_log else "latency_average_ms"
         if declared.metric in ("tps", "speed"):
             raise InputError(

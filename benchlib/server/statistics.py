@@ -38,14 +38,23 @@ _SHARED = ("bgwriter", "wal", "io", "checkpointer")
 BESIDE = "benchlib beside"
 """The application name of background load."""
 
-_WAITS = read_sql("waits").format(beside=BESIDE)
+IN_PLACE = "benchlib load"
+"""The application name of a load on a database in use."""
+
+_WAITS = read_sql("waits").format(beside=BESIDE, load=IN_PLACE)
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
 """Errors of a view that the role may not read; the last: a WAL position on a standby."""
 _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unnest(%s::text[]) AS name"
 
 
 def snapshot(server: Server) -> dict[str, Any]:
-    """Return the current counters: ``lsn``, and the row or rows of each view."""
+    """Return the current counters: ``lsn``, and the row or rows of each view.
+
+    On a database in use they count its own traffic, so all but the sizes are null.
+    """
+    if server.in_place:
+        sizes = {name: _visible(server, _VIEWS[name][1]) for name in ("block_size", "database_bytes")}
+        return {**dict.fromkeys(_VIEWS), **sizes}
     major = server.major
     _await_handover(server, major)
     return {name: _visible(server, sql) if major >= first else None for name, (first, sql) in _VIEWS.items()}
@@ -53,7 +62,7 @@ def snapshot(server: Server) -> dict[str, Any]:
 
 def growth(server: Server) -> float | None:
     """Return the largest ratio of rows now to rows at the last ANALYZE, or None."""
-    ratio = _visible(server, read_sql("growth").format(ours=OURS))
+    ratio = None if server.in_place else _visible(server, read_sql("growth").format(ours=OURS))
     return None if ratio is None else float(ratio)
 
 
@@ -70,9 +79,9 @@ def _await_handover(server: Server, major: int) -> None:
             return
 
 
-def end_beside(server: Server) -> bool:
-    """End the sessions of background load; return whether all ended."""
-    terminate = read_sql("end_background").format(beside=BESIDE)
+def end_load(server: Server, name: str) -> bool:
+    """End the load's sessions of this application name; return whether all ended."""
+    terminate = read_sql("end_load").format(name=name)
     return any(not server.query(terminate) for _ in ticks(60.0))
 
 

@@ -93,7 +93,8 @@ class Bench:
         try:
             environment = self._environments.get(trial.level) or self._build(trial.level)
             yield environment
-            reusable = self.plan.stands_side_by_side and environment.usable
+            keeps = self.plan.stands_side_by_side or environment.server.in_place
+            reusable = keeps and environment.usable
         finally:  # its state is unknown after an error
             if not reusable and trial.level in self._environments:
                 self._environments.pop(trial.level).close()
@@ -108,7 +109,7 @@ class Bench:
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial with its raw output in ``folder``; return its measurement, with any error."""
         self.templates.run.check_guarded()
-        load, work = self.plan.level_load(trial.level), self.plan.level_workload(trial.level)
+        load = self.plan.level_load(trial.level)
         # fields of the measurement, saved even if the trial fails
         notes: dict[str, Any] = {"trial": trial, "started_s": time.time(), "warnings": []}
         try:
@@ -118,7 +119,7 @@ class Bench:
                 self._explains(trial, environment, folder),  # after the load, and after its log
                 environment.logged(folder / SERVER_LOG, _LOG_LIMIT),
             ):
-                server = environment.server
+                server, work = environment.server, environment.workload
                 self._prepare(trial, environment, folder, notes)
                 commands = self._background_commands(environment, load, trial.beside_seed)
                 with environment.background_load(commands, folder / BESIDE) as check_background:

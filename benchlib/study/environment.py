@@ -26,15 +26,20 @@ from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
 from benchlib.plan.level import Level
 from benchlib.plan.model import SampleQuery
-from benchlib.plan.workload import Script, Workload
+from benchlib.plan.workload import Invariant, Script, Workload
 from benchlib.server.checkpoints import shortened
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.schema import SchemaCost, change_schema
-from benchlib.server.statistics import BESIDE, end_beside, kernel_files, sampled, waits
+from benchlib.server.statistics import BESIDE, end_load, kernel_files, sampled, waits
 from benchlib.server.templates import Templates
 from benchlib.study.records import ReplicaReadings
 from benchlib.study.remote_replicas import RemoteReplica
+
+_IN_PLACE_HZ = 1.0
+"""Most samples of wait events per second on a server in use."""
+_ONLY_READS = {"invariant": Invariant(), "vacuum": (), "truncate": (), "explain_after": ""}
+"""Changes of a workload that runs on a database in use."""
 
 Reach = Callable[[Site], None]
 Check = Callable[[], None]
@@ -86,6 +91,7 @@ class Environment:
         own = partial(sampled, self.server, samples) if samples else None
         if not site:
             files = partial(kernel_files, self.server)
+            waits_hz = min(waits_hz, _IN_PLACE_HZ) if self.server.in_place else waits_hz
             return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files, samples=own)
         servers = [site.cluster, *site.replicas.members]
         return Sampler(
@@ -99,6 +105,8 @@ class Environment:
 
     def settle(self) -> None:
         """Reset the server: truncate and vacuum tables, then checkpoint."""
+        if self.server.in_place:
+            return
         work = self.workload
         # no watch on replicas here: the checkpoint waits for them
         statements = ["SET synchronous_commit = local"]
@@ -154,7 +162,14 @@ class Environment:
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
-        """Watch the replicas during a load; save their lag in ``keep`` and append to ``warnings``."""
+        """Watch the replicas during a load; save their lag in ``keep`` and append to ``warnings``.
+
+        On a database in use, watch the brakes.
+        """
+        if isinstance(self.server, Remote) and self.server.in_place:
+            with self.server.braked() as check:
+                yield check
+            return
         if not self.replicas:
             yield lambda: None
             return
@@ -201,7 +216,7 @@ class Environment:
             for process in processes:
                 stop(process)
             with contextlib.suppress(ServerError):  # the server is gone: its next caller raises
-                ended = not processes or end_beside(self.server)
+                ended = not processes or end_load(self.server, BESIDE)
         if not ended:
             raise ServerError("a session of the background load does not end")
 
@@ -277,8 +292,11 @@ def build(
     scope = run.journal.scope()
     if target := target_of(level):
         try:
-            remote = Remote.open(target, scope)
+            remote = Remote.open(target, scope, workload.template)
             client = remote.shell()
+            if target.in_place:
+                reads = workload.changed(**_ONLY_READS)
+                return Environment(level, reads, run, client, scope, remote)
             templates.load(remote, workload, client)
             cost = change_schema(remote, client, level.sql, restored=False) if level.sql else None
         except BaseException:

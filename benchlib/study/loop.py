@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchlib.errors import InputError, Interrupted, StudyError, os_errors_as
+from benchlib.errors import BrakeError, InputError, Interrupted, StudyError, os_errors_as
 from benchlib.plan.design import Trial
 from benchlib.plan.model import AS_RUN, Measurement, Study
 from benchlib.plan.words import time_words
@@ -107,7 +107,8 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
 
     """
     kept = folder.read()
-    requested, factor = study.plan.changed(capacity_tps=kept.plan.capacity_tps), study.plan.factor
+    measured = {"capacity_tps": kept.plan.capacity_tps, "calls_tps": kept.plan.calls_tps}
+    requested, factor = study.plan.changed(**measured), study.plan.factor
     if factor.question == kept.provenance.get(AS_RUN):
         requested = requested.changed(factor=factor.changed(question=kept.plan.factor.question))
     if paths := list(_differing(kept.plan.model_dump(), requested.model_dump())):
@@ -203,6 +204,8 @@ def run_study(
                     if measurement.error:
                         report(f"“{trial.level}” failed: {measurement.error}")
                     progress.add(measurement)
+                    if measurement.error_kind == BrakeError.__name__:
+                        raise StudyError(f"{measurement.error}; later, run again with retry_failed")
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
