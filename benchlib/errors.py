@@ -68,6 +68,10 @@ class LoadError(TrialError):
     """The load tool failed, or its report contradicts itself."""
 
 
+class BrakeError(LoadError):
+    """A load was ended because a server in use exceeded a bound; the study stops."""
+
+
 class InvariantError(TrialError):
     """The database does not contain the rows that the load tool reported as written."""
 

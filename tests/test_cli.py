@@ -100,6 +100,8 @@ FILES = {
         ("run configuration -p clients", "requires 2 arguments"),
         ("run configuration -p study ../x", "study name '../x'"),
         ("run configuration -f list.yaml", "list.yaml: want parameters and their values"),
+        ("run list.yaml", "list.yaml: studies.0: "),
+        ("run list.yaml -p clients 3", "list.yaml: a campaign takes no options"),
         ("run configuration -f broken.yaml", "broken.yaml: not YAML"),
         ("run configuration -p levels '{a: {}, b: {setings: {}}}' -p question b?", "level “b”: setings"),
         ("run configuration -p levels '{a: {}, b: {postgres: 9}}' -p question b?", "PostgreSQL 9 is not"),

@@ -92,18 +92,26 @@ def _plain(value: Any) -> Any:
 def run(
     notebook: str, given: Any, files: Any, confirm: bool, help_notebook: bool, **named: Path | str | None
 ) -> None:
-    """Run the missing trials of the study of a NOTEBOOK, and render its page.
+    """Run the missing trials of the study of a NOTEBOOK, and render its page; or the studies of a CAMPAIGN.yaml.
 
     \b
     Examples:
-      benchlib run configuration
       benchlib run configuration --profile standard -p clients 16
+      benchlib run campaign.yaml
       benchlib run configuration --help-notebook
     """
     from benchlib.plan.parameters import from_yaml
     from benchlib.report.execute import find_notebook, notebook_parameters
     from benchlib.report.runs import confirmed, run_notebook
 
+    if notebook.endswith((".yaml", ".yml")):
+        if given or files or confirm or help_notebook or any(named.values()):
+            raise InputError(f"{notebook}: a campaign takes no options: write them in its entries")
+        from benchlib.report.campaign import run_campaign
+
+        for line in run_campaign(Path(notebook), _yaml_parameters, listen=_progress_printer()):
+            echo(" ".join(line.splitlines()))
+        return
     path = find_notebook(notebook)
     parameters = notebook_parameters(path)
     if help_notebook:
@@ -166,7 +174,8 @@ def _progress_printer() -> Any:
         if line and sys.stderr.isatty():
             width = os.get_terminal_size(sys.stderr.fileno()).columns
             click.echo("\r\x1b[2K", err=True, nl=False)
-            echo(line[: width - 1], err=True, nl=" · done" in line)
+            verdicts = line.startswith("provisional")  # they stay above the line that changes
+            echo(line if verdicts else line[: width - 1], err=True, nl=verdicts or " · done" in line)
         elif line not in ("", last):
             tell(line)
         last = line

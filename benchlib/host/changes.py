@@ -47,6 +47,7 @@ def _matching(pattern: str, rule: str) -> Callable[[Path], Path]:
 
 _kernel_file = _matching(
     r"proc/sys/.+|sys/kernel/mm/transparent_hugepage/\w+|sys/(devices/.+|block/[^/]+|class/block/[^/]+)/queue/.+"
+    r"|sys/devices/system/cpu/(cpufreq/policy\d+/scaling_governor|cpufreq/boost|intel_pstate/no_turbo)"
     rf"|sys/kernel/debug/sched/\w+|{GROUPS}/(.+/)?cgroup\.subtree_control|{GROUPS}/[^/]+/blkio\.throttle\.\w+_device",
     "not one of the kernel's files that levers set",
 )

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import psutil
 
-from benchlib.errors import ServerError
+from benchlib.errors import ServerError, StudyError
 from benchlib.host import facts
 from benchlib.host.shell import known
 
@@ -31,7 +31,7 @@ Files = Mapping[str, str | None]
 FILES = ("stat", "meminfo", "pressure/io", "diskstats")
 """The files that are read below a host's ``/proc``."""
 
-_TITLES = {"waits": "wait events", "readings": "the host's counters"}
+_TITLES = {"waits": "wait events", "readings": "the host's counters", "samples": "the queries"}
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FIELDS_BEFORE_FLUSHES = 15
 _DISK = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+")
@@ -44,6 +44,7 @@ class Sampler:
 
     - ``servers`` returns the process numbers of local postmasters, ``poolers`` are those of poolers.
     - ``waits`` opens a function that samples sessions (:func:`benchlib.server.statistics.waits`).
+    - ``samples`` opens one that runs a user's queries; it raises any error at once.
     - ``files`` opens one that reads the kernel files of the server's host, with all its disks
       (:func:`benchlib.server.statistics.kernel_files`). Both may raise a :class:`ServerError`.
 
@@ -58,6 +59,7 @@ class Sampler:
     devices: Sequence[str] = ()
     waits: Callable[[], AbstractContextManager[Ask]] | None = None
     files: Callable[[], AbstractContextManager[Callable[[], Files]]] | None = None
+    samples: Callable[[], AbstractContextManager[Ask]] | None = None
     waits_hz: float = 10.0
     interval_s: float = 1.0
     raw: dict[str, Any] = field(default_factory=dict, init=False)
@@ -75,7 +77,8 @@ class Sampler:
         }
         files: Callable[[], Files] = kernel_files
         devices: Sequence[str] | None = self.devices
-        host_resources, waits_resources = ExitStack(), ExitStack()
+        host_resources, waits_resources, own_resources = ExitStack(), ExitStack(), ExitStack()
+        own = own_resources.enter_context(self.samples()) if self.samples else None  # first: it may refuse
         if self.files:
             with contextlib.suppress(ServerError):  # not permitted: this host is read instead
                 files, devices = host_resources.enter_context(self.files()), None
@@ -97,6 +100,10 @@ class Sampler:
                 self._start("waits", 1 / self.waits_hz, sample, waits_resources)
             except ServerError as reason:  # no reason to lose the trial
                 self.warnings.append(f"wait events were not sampled: {reason}")
+        if own:
+            self.raw["samples"] = []
+            self._keep("samples", own)
+            self._start("samples", self.interval_s, own, own_resources, own)
         self._start("readings", self.interval_s, host, host_resources, host_and_servers)
         return self
 
@@ -124,7 +131,7 @@ class Sampler:
                         self._keep(key, sample)
                     if at_end:
                         self._keep(key, at_end)
-                except (ServerError, OSError) as reason:
+                except (ServerError, StudyError, OSError) as reason:
                     self.warnings.append(f"{_TITLES[key]} were not sampled to the end: {reason}")
 
         self._threads.append(threading.Thread(target=run, name=_TITLES[key], daemon=True))

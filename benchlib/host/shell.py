@@ -137,10 +137,11 @@ def admit_servers(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs processes as one user. ``user`` None means the caller."""
+    """Runs processes as one user, None for the caller, on ``cores`` (such as ``0-1``; empty for all)."""
 
     user: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold a password
+    cores: str = ""
 
     def run(
         self,
@@ -222,7 +223,7 @@ class Shell:
         with os_errors_as(TrialError, f"cannot start {argv[0]}"):
             # a session of its own, so that Ctrl-C at the terminal reaches only this process
             process: Process = subprocess.Popen(
-                [*map(str, argv)],
+                [*(["taskset", "-c", self.cores] if self.cores else []), *map(str, argv)],
                 **where,
                 env=_clean_environment(self.environment),
                 start_new_session=True,

@@ -8,7 +8,7 @@ Sources: devices as iostat of sysstat 12 (man page iostat(1), functions ``write_
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -47,6 +47,25 @@ def telemetry(raw: Raw) -> pd.DataFrame:
       (null without requests), mean queue length.
     """
     return pd.DataFrame(_figures(_readings(raw)))
+
+
+def samples(raw: Raw, counters: Collection[str]) -> pd.DataFrame:
+    """Return the values of a user's queries by ``at_s``; of those in ``counters`` the rise per second, ``NAME_per_s``.
+
+    A column is called ``query.column``.
+    """
+    rows = raw.get("samples") or []
+    frame = pd.DataFrame([row["values"] for row in rows], dtype=float)
+    at_s = np.array([row["at_s"] for row in rows], dtype=float)
+    rising = [name for name in frame if str(name).partition(".")[0] in counters]
+    rises = (
+        _differences(frame[rising].to_numpy()) / np.diff(at_s)[:, None]
+        if len(rows) > 1
+        else frame[rising].to_numpy()[1:]
+    )
+    rates = pd.DataFrame(rises, columns=[f"{name}_per_s" for name in rising])
+    gauges = frame.drop(columns=rising).iloc[1:].reset_index(drop=True)
+    return pd.concat([gauges, rates], axis=1).assign(at_s=at_s[1:])
 
 
 def sessions(raw: Raw) -> dict[int, dict[str, float]]:
@@ -145,7 +164,7 @@ def _padded(values: Iterable[int] | None, length: int) -> list[int | None]:
 
 
 @np.errstate(all="ignore")
-def _differences(rows: Sequence[Any]) -> Array:
+def _differences(rows: Sequence[Any] | Array) -> Array:
     differences = np.diff(np.array(rows, dtype=float), axis=0)
     differences[~(differences >= 0)] = np.nan
     return differences

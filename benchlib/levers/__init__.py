@@ -1,6 +1,7 @@
 """The keys of a level: one module each, all listed here in the order of use."""
 
 from benchlib.levers.cache import Cache
+from benchlib.levers.cpu import Cpu
 from benchlib.levers.host import Host
 from benchlib.levers.initdb import Initdb
 from benchlib.levers.lever import Lever
@@ -24,6 +25,7 @@ LEVERS: tuple[Lever, ...] = (
     SqlLever(),
     LoadLever(),
     Settings(),
+    Cpu(),
     StorageLever(),
     ReplicationLever(),
     Cache(),

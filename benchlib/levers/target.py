@@ -5,9 +5,11 @@ from pathlib import Path
 
 from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Wish
-from benchlib.plan.level import Level
+from benchlib.load.workloads.sql import unsafe_part
+from benchlib.plan.level import CALLS, CAPACITY, Level, share_of
 from benchlib.plan.model import Plan
 from benchlib.plan.words import unpublished
+from benchlib.plan.workload import Script, Workload
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
 
@@ -31,14 +33,24 @@ class TargetLever(Lever):
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """Check the server; return facts."""
         target, plan = target_of(wish.level), wish.plan
+        workload = plan.level_workload(wish.name)
+        if reason := _unfit(plan, wish.name, target, workload):
+            raise PreflightError(reason)
         if target is None:
             return []
-        if target.own_schema and _MAKES_SCHEMA.search(plan.level_workload(wish.name).load_sql):
+        if target.own_schema and _MAKES_SCHEMA.search(workload.load_sql):
             raise PreflightError("the workload creates schemas: it cannot run with 'own_schema'")
-        clients = plan.level_load(wish.name).clients + plan.level_workload(wish.name).clients_beside
+        clients = plan.level_load(wish.name).clients + workload.clients_beside
         return Remote(target).preflight(
-            clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib
+            clients=clients,
+            settings=wish.level.settings,
+            needs_mib=wish.data_mib,
+            template=workload.template,
         )
+
+    def conflict(self, level: Level) -> str | None:
+        """Refuse a schema change on a database in use."""
+        return "'sql' changes a database, 'in_place' only reads it" if level.in_place and level.sql else None
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Return the external server."""
@@ -54,7 +66,43 @@ def target_of(level: Level) -> Target | None:
     return Target.model_validate(level.target) if level.target else None
 
 
+def _unfit(plan: Plan, name: str, target: Target | None, workload: Workload) -> str | None:
+    """Return why the level's workload or rate does not fit its server, or None."""
+    rate, template = plan.asked_rate(name), workload.template
+    if target and target.in_place:
+        if share_of(CAPACITY, rate):
+            return "the capacity of a server in use is not measured: give a rate per second, or “5 % of its calls”"
+        return _not_only_reading(plan, name, workload)
+    if share_of(CALLS, rate):
+        return f"the rate “{rate}” needs a target with 'in_place'"
+    if template and (not target or target.own_schema):
+        return f"the data set is a database of an external server, “{template}”: give a target without 'own_schema'"
+    return None
+
+
+def _not_only_reading(plan: Plan, name: str, workload: Workload) -> str | None:
+    """Return why a workload cannot run on a database in use, or None."""
+    if workload.tool != "pgbench" or workload.beside:
+        return "in place, pgbench runs scripts at a limited rate: use a workload without background clients"
+    load = plan.level_load(name)
+    given = [f"SELECT {value}" for value in load.variables.values()]
+    for number, script in enumerate((*workload.scripts, *map(_as_script, (*workload.explain, *given))), 1):
+        if script.builtin and script.builtin != "select-only":
+            return f"in place, a workload only reads: {script.builtin} writes"
+        if part := unsafe_part(script.sql or ""):
+            return f"in place, a workload only reads: script {number} of “{workload.name}” has {part}"
+        if load.protocol == "simple" and re.search(r"(?i)\\[ga]set\b", script.sql or ""):
+            return "in place, \\gset needs the protocol extended or prepared: else rows become statements"
+    return None
+
+
+def _as_script(sql: str) -> Script:
+    return Script(sql=sql)
+
+
 def target_words(plan: Plan, target: Target) -> str:
     """Return the service name; of a URI only that it is one."""
     server = unpublished(plan).get(target.server, f"service {target.server}")
+    if target.in_place:
+        return f"{server}, in place"
     return f"{server}, schema {target.own_schema}" if target.own_schema else server

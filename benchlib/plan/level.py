@@ -70,21 +70,28 @@ def share_of(whole: str, value: object) -> float | None:
     return float(match[1]) if match else None
 
 
+CAPACITY, CALLS = "capacity", "its calls"
+"""What a rate can be a share of: the baseline's unlimited speed, or the calls of a server in use."""
+
+
 def _rate(value: object) -> object:
     """Return a rate in transactions/s, or a share of capacity in normal spelling."""
-    share = share_of("capacity", value)
+    whole, share = next(((w, s) for w in (CAPACITY, CALLS) if (s := share_of(w, value))), ("", None))
     try:
         number = float(value) if share is None else share  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 < number < math.inf or isinstance(value, bool):
         raise ValueError(f'{value!r} is not a rate such as 500 (per second) or "60 % of capacity"')
-    return number if share is None else f"{number:g} % of capacity"
+    return number if share is None else f"{number:g} % of {whole}"
 
 
 Clients = Annotated[int, Field(ge=1, le=100_000)]
 Rate = Annotated[float | str, BeforeValidator(_rate)]
-"""A schedule in transactions/s, or text such as ``"60 % of capacity"``."""
+"""A schedule in transactions/s, or text such as ``"60 % of capacity"``, ``"5 % of its calls"``."""
+IN_PLACE_RATE = f"5 % of {CALLS}"
+"""The default on a database in use."""
+_LEAST_RATE = 1.0
 NotEmpty = Annotated[str, Field(min_length=1)]
 Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], int | float | NotEmpty]
 
@@ -124,11 +131,12 @@ class LoadPatch(Model):
         return {**load, **changes}
 
 
-def rate_at(rate: float | str, capacity_tps: float) -> float:
-    """Return a rate in transactions/s; shares refer to ``capacity_tps``."""
-    share = share_of("capacity", rate)
-    if share is None:
-        return float(rate)
+def rate_at(rate: float | str, capacity_tps: float | None, calls_tps: float | None = None) -> float | str:
+    """Return a rate in transactions/s; a share of something unknown stays as it is."""
+    if (share := share_of(CALLS, rate)) is not None:
+        return rate if calls_tps is None else max(_LEAST_RATE, float(f"{share / 100 * calls_tps:.3g}"))
+    if (share := share_of(CAPACITY, rate)) is None or capacity_tps is None:
+        return rate
     scheduled = share / 100 * capacity_tps
     return float(round(scheduled)) if scheduled >= 10 else float(f"{scheduled:.3g}")
 
@@ -171,12 +179,18 @@ class Level(Model):
     cache: Annotated[str | None, _ByLever] = None
     pooler: Annotated[JsonValue, _ByLever] = None
     host: Annotated[dict[str, int | str], _ByLever] = {}
+    cpu: Annotated[JsonValue, _ByLever] = None
     target: Annotated[JsonValue, _ByLever] = None
 
     def part(self, key: str) -> Values:
         """Return a key's value by name; an empty mapping if the level does not set it."""
         value = getattr(self, key)
         return value if isinstance(value, Mapping) else {}
+
+    @property
+    def in_place(self) -> bool:
+        """Return whether the level runs on a database in use."""
+        return bool(self.part("target").get("in_place"))
 
     def without_load(self) -> Level:
         """Return the level without its workload and load."""
@@ -190,6 +204,12 @@ class Level(Model):
         patched["host"] = {**base.host, **self.host}
         patched["load"] = self.load.over(base.load.model_dump())
         return Level.model_validate({**base.model_dump(), **patched})
+
+
+def cores_of(text: str) -> set[int]:
+    """Return the cores of a list such as ``0-1,4``."""
+    ends = [part.split("-") for part in text.split(",")]
+    return {core for end in ends for core in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def is_off(value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BaseModel,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -16,7 +17,20 @@ from pydantic import (
 )
 
 from benchlib.plan.design import Trial, randomised_blocks
-from benchlib.plan.level import Clients, Level, LoadHosts, Model, Open, Protocol, Rate, Variables, rate_at
+from benchlib.plan.level import (
+    CAPACITY,
+    IN_PLACE_RATE,
+    Clients,
+    Level,
+    LoadHosts,
+    Model,
+    Open,
+    Protocol,
+    Rate,
+    Variables,
+    rate_at,
+    share_of,
+)
 from benchlib.plan.workload import Workload
 
 CLIENTS = "clients"
@@ -46,6 +60,18 @@ class Load(Model):
     fsync_test: bool = False
     variables: Variables = {}
     generators: LoadHosts = ()
+
+
+class SampleQuery(Model):
+    """A query of one row, run once a second during the load; of a ``counter`` the rise per second counts."""
+
+    sql: Annotated[str, Field(min_length=1)]
+    kind: Literal["gauge", "counter"] = "gauge"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"sql": value} if isinstance(value, str) else value
 
 
 class Factor(Model):
@@ -106,7 +132,7 @@ class Plan(Model):
     """All that decides how a study runs; studies with equal plans are the same.
 
     ``looks``: numbers of blocks after which the study may stop. ``capacity_tps``: the baseline's measured speed
-    without a rate limit; None until measured.
+    without a rate limit, ``calls_tps``: the transactions of a server in use; None until measured.
     """
 
     factor: Factor
@@ -122,6 +148,8 @@ class Plan(Model):
     metric: str = "tps"
     looks: tuple[int, ...] = ()
     capacity_tps: PositiveFloat | None = None
+    samples: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], SampleQuery] = {}
+    calls_tps: NonNegativeFloat | None = None
 
     @model_validator(mode="after")
     def _levels_can_run(self) -> Self:
@@ -162,11 +190,10 @@ class Plan(Model):
         return self.workload if named is None else self.workloads[named]
 
     def level_load(self, name: str) -> Load:
-        """Return a level's load; its rate is a share until the capacity is known."""
+        """Return a level's load; its rate is a share until the whole is known."""
         load = Load.model_validate(self.level(name).load.over(self.load.model_dump()))
-        if load.rate is None or self.capacity_tps is None:
-            return load
-        return load.changed(rate=rate_at(load.rate, self.capacity_tps))
+        rate = self.asked_rate(name)
+        return load.changed(rate=None if rate is None else rate_at(rate, self.capacity_tps, self.calls_tps))
 
     def strata(self) -> dict[str, str]:
         """Return each level's part: levels share one by workload or by comparison."""
@@ -189,13 +216,14 @@ class Plan(Model):
         return list(groups.values())
 
     def asked_rate(self, name: str) -> float | str | None:
-        """Return a level's requested rate: transactions/s or a share of the capacity."""
-        return self.level(name).load.rate or self.load.rate
+        """Return a level's requested rate: transactions/s or a share; a database in use has always one."""
+        level = self.level(name)
+        return level.load.rate or self.load.rate or (IN_PLACE_RATE if level.in_place else None)
 
     def capacity_shares(self) -> list[str]:
         """Return the distinct requested rates that are shares of the capacity."""
         rates = (self.asked_rate(name) for name in self.factor.levels)
-        return list(dict.fromkeys(rate for rate in rates if isinstance(rate, str)))
+        return list(dict.fromkeys(str(rate) for rate in rates if share_of(CAPACITY, rate)))
 
 
 class _Host(Open):

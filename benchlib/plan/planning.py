@@ -139,6 +139,7 @@ def make_study(
             margin=values.get("margin", 0.03),
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
+            samples=values.get("samples", {}),
         )
         works = [plan.level_workload(level) for level in factor.levels]
         if all(work.data and work.by_query and work.scripts[1:] for work in works):
@@ -193,7 +194,7 @@ def _check_answers(declared: Declared, factor: Factor) -> None:
 def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
     """Return the requested metric; the default is tps, or a latency under a rate."""
     default = "tps"
-    if load.rate or any(level.load.rate for level in levels):
+    if load.rate or any(level.load.rate or level.in_place for level in levels):
         default = "latency_p99_ms" if load.transaction_log else "latency_average_ms"
         if declared.metric in ("tps", "speed"):
             raise InputError(

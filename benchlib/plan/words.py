@@ -38,6 +38,14 @@ def size_words(size: int) -> str:
     return f"{value:.4g}\u00a0{_UNITS[unit]}"
 
 
+def time_words(seconds: float) -> str:
+    """Return a duration for a reader: ``40 s``, ``18 min``, ``3 h 20 min``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def rate_words(plan: Plan, name: str) -> str:
     """Return a level's rate as text: ``741 tps (60 % of capacity)``."""
     rate, requested = plan.level_load(name).rate, plan.asked_rate(name)

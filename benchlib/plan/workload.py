@@ -193,6 +193,11 @@ class Workload(Model):
         return self.pgbench_tables and self.fillfactor, made, self.data, self.load_sql, self.unanalyzed_sql
 
     @property
+    def template(self) -> str | None:
+        """Return the name of the database of an external server that the data are a copy of."""
+        return self.data.template if self.data else None
+
+    @property
     def writes_always(self) -> bool:
         """Return whether every transaction adds to the invariant's count."""
         rows = self.invariant.per_transaction

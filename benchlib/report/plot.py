@@ -219,7 +219,17 @@ def timeline(
     seconds: pd.DataFrame, y: str = "tps", checkpoints: pd.DataFrame | None = None, levels: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Axes:  # fmt: skip
-    """Draw a column of the frame of seconds over the time in a trial, with its range over blocks; checkpoints are bars below."""
+    """Draw a column of the frame of seconds over the time in a trial, with its range over blocks; checkpoints are bars below.
+
+    Without ``ax``, the study's own samples have a panel each below.
+    """
+    own = [name for name in map(str, seconds) if "." in name and seconds[name].notna().any()]
+    if ax is None and own:
+        height = 3.4 + 2.4 * len(own)
+        figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+        ax, *others = figure.subplots(1 + len(own), sharex=True)
+        for other, name in zip(others, own, strict=True):
+            timeline(seconds, name, None, levels, other)
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = _rows(seconds[seconds["level"].isin(shown)], y, "second")
     ax, look = _axes(ax, 7), _by("level", shown)

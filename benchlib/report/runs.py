@@ -53,10 +53,8 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         BenchlibError: an error of the notebook.
 
     """
-    given = _absolute(given)
-    parameters = notebook_parameters(path)
-    values = checked(parameters, given)
-    name = "" if is_overview(parameters) else study_name(values)
+    given, values = values_of(path, given)
+    name = "" if is_overview(notebook_parameters(path)) else study_name(values)
     if name:
         _refuse_early(name, values, given)
     from benchlib.report import site  # a wrong parameter is reported before this is loaded
@@ -73,6 +71,17 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
     if not name:  # a notebook shows what is judged
         lines = [f"page: {_overview(root, path, given)}"]
     return [*lines, f"index: {site.write_site(root, pages, others)}"]
+
+
+def values_of(path: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the given parameters with absolute paths, and all values of a notebook with them.
+
+    Raises:
+        InputError: a name is unknown, or a value has another type.
+
+    """
+    absolute = _absolute(given)
+    return absolute, checked(notebook_parameters(path), absolute)
 
 
 def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:

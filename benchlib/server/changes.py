@@ -20,9 +20,8 @@ OURS = "_[0-9a-f]{12}$"
 """The pattern at the end of the names of benchlib's databases and schemas."""
 
 _STATEMENTS: dict[str, tuple[LiteralString, LiteralString]] = {
-    # template1 may hold the owner's objects, or be in use
-    "database": ("CREATE DATABASE {} TEMPLATE template0", "DROP DATABASE IF EXISTS {}"),
-    "schema": ("CREATE SCHEMA {}", "DROP SCHEMA IF EXISTS {} CASCADE"),
+    "database": ("CREATE DATABASE {name} TEMPLATE {template}", "DROP DATABASE IF EXISTS {name}"),
+    "schema": ("CREATE SCHEMA {name}", "DROP SCHEMA IF EXISTS {name} CASCADE"),
 }
 _RESISTS = (
     "the change cannot be undone; run 'benchlib recover' where the server can be reached and its password is in "
@@ -106,18 +105,22 @@ class Altered(Change):
 
 
 class Created(Change):
-    """A database or schema of benchlib; its name ends with a random number."""
+    """A database or schema of benchlib; its name ends with a random number.
+
+    ``template``: the database that a new one copies; template1 may hold the owner's objects, or be in use.
+    """
 
     server: str
     what: Literal["database", "schema"]
     name: Annotated[str, Field(pattern=OURS)]
+    template: str = "template0"
 
     def __str__(self) -> str:
         return f"{self.what} {self.name} on “{self.server}”"
 
     def make(self, connection: Session) -> None:
         """Create it."""
-        connection.execute(sql.SQL(_STATEMENTS[self.what][0]).format(sql.Identifier(self.name)))
+        self._execute(connection, 0)
 
     def undo(self) -> None:
         """Drop it after ending its sessions."""
@@ -126,4 +129,8 @@ class Created(Change):
                 if not connection.execute(_END_SESSIONS[self.what], {"name": self.name}).fetchall():
                     break
             connection.execute("SET lock_timeout = '30s'")
-            connection.execute(sql.SQL(_STATEMENTS[self.what][1]).format(sql.Identifier(self.name)))
+            self._execute(connection, 1)
+
+    def _execute(self, connection: Session, which: Literal[0, 1]) -> None:
+        names = {"name": sql.Identifier(self.name), "template": sql.Identifier(self.template)}
+        connection.execute(sql.SQL(_STATEMENTS[self.what][which]).format(**names))

@@ -6,19 +6,21 @@ Passwords never appear in arguments, files or messages: libpq finds them, the en
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import psycopg
 
-from benchlib.errors import HostBusyError, PreflightError, SettingError
+from benchlib.errors import HostBusyError, PreflightError, ServerError, SettingError
 from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import spelled
 from benchlib.plan.words import HOST_GRANTS
-from benchlib.server import rights
+from benchlib.server import rights, statistics
+from benchlib.server.brakes import Brakes, braking
 from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
@@ -35,12 +37,18 @@ _HINTS = {
 _NO_CHECKPOINT = (
     "no CHECKPOINT, so trials start with dirty buffers (version 15 on: GRANT pg_checkpoint TO the role)"
 )
+_READS = "reads the database that is there, in read-only transactions; creates nothing"
+_IGNORES = "“{}” ignores connection options: its pooler cannot be used"
 _OMITTED_PARAMETERS = ("service", "servicefile", "connect_timeout", "application_name")
 _INHERITED_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 
 
+_READ_ONLY: dict[str, SettingValue] = {"default_transaction_read_only": "on"}
+_CALLS_S = 2.0
+
+
 class Remote(Server):
-    """An external server; :meth:`open` creates a database or schema on it."""
+    """An external server; :meth:`open` creates a database or schema on it, or reads what is there."""
 
     settings_file = "postgresql.auto.conf"
 
@@ -52,7 +60,8 @@ class Remote(Server):
 
         """
         super().__init__()
-        self.target = target
+        self.target, self.in_place = target, bool(target.in_place)
+        self._bounds = dict[str, float]()
         self._server_wide: set[str] = set()
         with _reaching(target) as connection:
             # .pgpass may have the password for this database only
@@ -60,13 +69,20 @@ class Remote(Server):
             self.maintenance = self.database = connection.info.dbname
             self._options = connection.info.options
             self._schema = ""
+        if self.in_place:
+            self._begin_sessions_with({})
 
     def preflight(
-        self, *, clients: int, settings: Mapping[str, SettingValue], needs_mib: int
+        self,
+        *,
+        clients: int,
+        settings: Mapping[str, SettingValue],
+        needs_mib: int,
+        template: str | None = None,
     ) -> list[tuple[str, str]]:
         """Check that the server can run a level; return pairs of name and text.
 
-        ``clients``: most concurrent clients; ``needs_mib``: size of the data.
+        ``clients``: most concurrent clients; ``needs_mib``: size of the data; ``template``: the database to copy.
 
         Raises:
             PreflightError: a requirement is not met.
@@ -77,11 +93,15 @@ class Remote(Server):
             version = connection.info.parameter_status("server_version") or "of an unknown version"
             if connection.info.server_version < _OLDEST * 10_000:
                 raise PreflightError(f"“{target.server}” has PostgreSQL {version}, {_OLDEST} is needed")
-            server_wide = rights.require(connection, target, settings)
+            server_wide = rights.require(connection, target, settings, template)
             role = fetch(connection, rights.RIGHTS)[0]
+            if template and not self.in_place:
+                size = "SELECT pg_database_size(%(template)s) >> 20 AS mib"
+                needs_mib += fetch(connection, size, {"template": template})[0]["mib"]
             allowed = [f"a new {'schema' if target.own_schema else 'database'}"]
             allowed += ["CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT]
             allowed += [f"{name} for the whole server" for name in sorted(server_wide)]
+            brakes = (target.brakes or Brakes()).bounds(connection) if self.in_place else {}
             program = find_pgbench(abroad=True)
             if connection.pgconn.ssl_in_use and not program.encrypts:
                 raise PreflightError(f"“{target.server}” uses TLS, unlike {program.label}: install another")
@@ -89,16 +109,21 @@ class Remote(Server):
             name = "server by URI" if "://" in target.server else f"service {target.server}"
             offers = {
                 "connections": rights.connections(connection, clients),
-                "rights": ", ".join(allowed),
-                "disk": f"about {needs_mib:,} MiB needed per level; a server cannot report its free space",
+                "rights": _READS if self.in_place else ", ".join(allowed),
+                "brakes": ", ".join(f"{name} {bound:g}" for name, bound in brakes.items()),
+                "disk": ""
+                if self.in_place
+                else f"about {needs_mib:,} MiB needed per level; a server cannot report its free space",
                 "host": "sampled by the server" if role["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
         about = (name, f"PostgreSQL {version}, {encrypted}")
-        return [about, *((f"{name}, {subject}", text) for subject, text in offers.items())]
+        return [about, *((f"{name}, {subject}", text) for subject, text in offers.items() if text)]
 
     @classmethod
-    def open(cls, target: Target, scope: Scope) -> Self:
-        """Return the server with a new database or schema, dropped with the scope.
+    def open(cls, target: Target, scope: Scope, template: str | None = None) -> Self:
+        """Return the server with a new database or schema, dropped with the scope; in place, with nothing new.
+
+        ``template``: the database to copy.
 
         Raises:
             PreflightError: it cannot be reached, a right is missing, or other tables are there.
@@ -106,12 +131,14 @@ class Remote(Server):
 
         """
         remote = cls(target)
+        if target.in_place:
+            return remote._opened_in_place()
         # a new one for every level
         name = f"{target.own_schema or 'benchlib'}_{secrets.token_hex(6)}"
         what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
-        created = Created(server=target.server, what=what, name=name)
+        created = Created(server=target.server, what=what, name=name, template=template or "template0")
         with _reaching(target) as connection:
-            rights.require(connection, target, {})
+            rights.require(connection, target, {}, template)
             scope.note(created)
             created.make(connection)
         if target.own_schema:
@@ -122,8 +149,38 @@ class Remote(Server):
         schema = remote.value("SELECT current_schema()")
         if target.own_schema and schema != name:
             # pgbench would drop and create its tables in another schema
-            raise PreflightError(f"“{target.server}” ignores connection options: its pooler cannot be used")
+            raise PreflightError(_IGNORES.format(target.server))
         return remote
+
+    def _opened_in_place(self) -> Self:
+        with _reaching(self.target) as connection:
+            rights.require(connection, self.target, {})
+            self._bounds = (self.target.brakes or Brakes()).bounds(connection)
+        if self.value("SHOW transaction_read_only") != "on":
+            raise PreflightError(_IGNORES.format(self.target.server))
+        return self
+
+    def calls_per_s(self) -> float:
+        """Return the transactions per second of all databases, measured in two seconds."""
+        with asking(), self.connect() as connection:
+            first = fetch(connection, read_sql("calls"))[0]
+            time.sleep(_CALLS_S)
+            last = fetch(connection, read_sql("calls"))[0]
+        return float((last["calls"] - first["calls"]) / (last["at_s"] - first["at_s"]))
+
+    @contextlib.contextmanager
+    def braked(self) -> Iterator[Callable[[], None]]:
+        """Yield the check of :func:`benchlib.server.brakes.braking`; after an error no session of the load remains."""
+        with asking():
+            connection = self.connect()
+        with contextlib.closing(connection):
+            try:
+                with braking(connection, self._bounds) as check:
+                    yield check
+            except BaseException:
+                with contextlib.suppress(ServerError):  # the server is gone
+                    statistics.end_load(self, statistics.IN_PLACE)
+                raise
 
     def connect(self, dbname: str | None = None) -> Session:
         """Connect in autocommit mode; see :meth:`Server.connect`."""
@@ -156,6 +213,8 @@ class Remote(Server):
             name, value = option.keyword.decode(), parameters.get(option.keyword.decode())
             if option.envvar and value and name not in _OMITTED_PARAMETERS:
                 environment[option.envvar.decode()] = value
+        if self.in_place:
+            environment["PGAPPNAME"] = statistics.IN_PLACE
         return Shell(environment=environment)
 
     def configure(self, settings: Mapping[str, SettingValue], scope: Scope) -> None:
@@ -168,7 +227,7 @@ class Remote(Server):
             SettingError: a setting was refused or did not take effect.
 
         """
-        self.want(settings)
+        self.want({**settings, **(_READ_ONLY if self.in_place else {})})
         values = {name: spelled(value) for name, value in settings.items()}
         with asking(), self.connect(self.maintenance) as connection:
             missing, self._server_wide = rights.missing_for_settings(connection, self.target, settings)
@@ -189,7 +248,8 @@ class Remote(Server):
         """Start new sessions with these settings and benchlib's search_path."""
         options = [self._options] if self._options else []
         search_path = {"search_path": self._schema} if self._schema else {}
-        for name, value in {**search_path, **values}.items():
+        read_only = {name: str(value) for name, value in _READ_ONLY.items()} if self.in_place else {}
+        for name, value in {**search_path, **values, **read_only}.items():
             escaped = value.replace("\\", "\\\\").replace(" ", "\\ ")
             options.append(f"-c{name}={escaped}")
         self._parameters["options"] = " ".join(options)
@@ -200,7 +260,9 @@ class Remote(Server):
         )
 
     def checkpoint(self) -> None:
-        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may."""
+        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may. Never in place."""
+        if self.in_place:
+            return
         refused = contextlib.suppress(psycopg.errors.InsufficientPrivilege)
         with asking(), self.connect() as connection, refused:
             connection.execute("CHECKPOINT")
@@ -223,7 +285,7 @@ def sole_run(server: str, number: int) -> Iterator[None]:
         PreflightError: the server cannot be reached.
 
     """
-    with _reaching(Target(server=server)) as connection:
+    with _reaching(Target(server=server, in_place=True)) as connection:
         name = "idle_session_timeout"  # version 14 and later
         connection.execute("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = %s", [name])
         connection.execute("SELECT pg_advisory_lock_shared(%s::int, %s::int)", [_RUNS, number])
@@ -245,6 +307,8 @@ def _reaching(target: Target) -> Iterator[Session]:
     """
     try:
         with connect_to(target.server) as connection:
+            if target.in_place:
+                connection.execute("SET default_transaction_read_only = on")
             yield connection
     except psycopg.Error as error:
         message = reason_of(error)

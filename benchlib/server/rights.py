@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from benchlib.errors import PreflightError
 from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
 from benchlib.plan.settings import spelled
+from benchlib.server.brakes import Brakes
 from benchlib.server.changes import OURS, in_auto_conf
 from benchlib.server.server import Session, fetch, read_sql, reason_of
 
@@ -48,13 +49,16 @@ class Target(Model):
 
     - ``own_schema``: create a schema with this prefix instead of a database;
     - ``beside``: the database's name, required if it holds other tables;
-    - ``server_wide``: permit ``ALTER SYSTEM`` for parameters that no session can set.
+    - ``server_wide``: permit ``ALTER SYSTEM`` for parameters that no session can set;
+    - ``in_place``: create nothing, and only read the database that is there, under ``brakes``.
     """
 
     server: NotEmpty
     own_schema: Annotated[str | None, Field(pattern="^[a-z_][a-z0-9_]{0,49}$")] = None
     beside: NotEmpty | None = None
     server_wide: bool | None = None
+    in_place: bool | None = None
+    brakes: Brakes | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -72,11 +76,21 @@ class Target(Model):
                 raise ValueError("no password in a level: use .pgpass, the service file or PGPASSWORD")
         if self.beside and not self.own_schema:
             raise ValueError("'beside' requires 'own_schema'")
+        if self.in_place and (self.own_schema or self.server_wide):
+            raise ValueError(
+                "'in_place' creates and changes nothing: leave out 'own_schema' and 'server_wide'"
+            )
+        if self.brakes and not self.in_place:
+            raise ValueError("'brakes' belong to 'in_place'")
         return self
 
 
-def require(connection: Session, target: Target, settings: Mapping[str, SettingValue]) -> set[str]:
+def require(
+    connection: Session, target: Target, settings: Mapping[str, SettingValue], template: str | None = None
+) -> set[str]:
     """Check all that a level needs; return the settings that need ``ALTER SYSTEM``.
+
+    ``template``: the database that is to be copied.
 
     Raises:
         PreflightError: lists all that is missing, with the GRANTs.
@@ -84,7 +98,10 @@ def require(connection: Session, target: Target, settings: Mapping[str, SettingV
     """
     own = target.own_schema is not None
     parameters = {"own": own, "beside": target.beside, "known": _KNOWN_SCHEMAS}
-    missing = _missing(fetch(connection, read_sql("missing_for_creation"), parameters))
+    query = "missing_in_place" if target.in_place else "missing_for_creation"
+    missing = _missing(fetch(connection, read_sql(query), parameters))
+    if template and not target.in_place:
+        missing |= _missing(fetch(connection, read_sql("missing_for_template"), {"template": template}))
     for_settings, server_wide = missing_for_settings(connection, target, settings)
     missing |= for_settings
     if missing:
@@ -126,6 +143,7 @@ def missing_for_settings(
         "values": [*map(spelled, settings.values())],
         "own": target.own_schema is not None,
         "server_wide": bool(target.server_wide),
+        "in_place": bool(target.in_place),
     }
     rows = fetch(connection, query, parameters)
     missing = _missing(rows)

@@ -63,12 +63,14 @@ class Server:
     """A server that can be queried; subclasses define how to connect.
 
     Methods raise ServerError if the server refuses or is gone.
-    ``database``: the load's; ``settings_file``: the file that :meth:`check_settings` expects.
+    ``database``: the load's; ``settings_file``: the file that :meth:`check_settings` expects; ``in_place``: others
+    use the database, so it is only read.
     """
 
     database: str = DATABASE
     maintenance: str = "postgres"
     settings_file: str
+    in_place: bool = False
 
     def __init__(self) -> None:
         self.wanted: Mapping[str, SettingValue] = {}

@@ -4,16 +4,18 @@ A view that the version lacks, or that the role may not read, is null.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from benchlib.errors import ServerError
-from benchlib.host.sampler import FILES, Files
+from benchlib.errors import ServerError, StudyError
+from benchlib.host.sampler import FILES, Files, Sample
 from benchlib.host.shell import Shell, ticks
 from benchlib.load.parse import parse_text
+from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Workload, at_scale
 from benchlib.server.changes import OURS
 from benchlib.server.rights import RIGHTS
@@ -36,14 +38,23 @@ _SHARED = ("bgwriter", "wal", "io", "checkpointer")
 BESIDE = "benchlib beside"
 """The application name of background load."""
 
-_WAITS = read_sql("waits").format(beside=BESIDE)
+IN_PLACE = "benchlib load"
+"""The application name of a load on a database in use."""
+
+_WAITS = read_sql("waits").format(beside=BESIDE, load=IN_PLACE)
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
 """Errors of a view that the role may not read; the last: a WAL position on a standby."""
 _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unnest(%s::text[]) AS name"
 
 
 def snapshot(server: Server) -> dict[str, Any]:
-    """Return the current counters: ``lsn``, and the row or rows of each view."""
+    """Return the current counters: ``lsn``, and the row or rows of each view.
+
+    On a database in use they count its own traffic, so all but the sizes are null.
+    """
+    if server.in_place:
+        sizes = {name: _visible(server, _VIEWS[name][1]) for name in ("block_size", "database_bytes")}
+        return {**dict.fromkeys(_VIEWS), **sizes}
     major = server.major
     _await_handover(server, major)
     return {name: _visible(server, sql) if major >= first else None for name, (first, sql) in _VIEWS.items()}
@@ -51,7 +62,7 @@ def snapshot(server: Server) -> dict[str, Any]:
 
 def growth(server: Server) -> float | None:
     """Return the largest ratio of rows now to rows at the last ANALYZE, or None."""
-    ratio = _visible(server, read_sql("growth").format(ours=OURS))
+    ratio = None if server.in_place else _visible(server, read_sql("growth").format(ours=OURS))
     return None if ratio is None else float(ratio)
 
 
@@ -68,9 +79,9 @@ def _await_handover(server: Server, major: int) -> None:
             return
 
 
-def end_beside(server: Server) -> bool:
-    """End the sessions of background load; return whether all ended."""
-    terminate = read_sql("end_background").format(beside=BESIDE)
+def end_load(server: Server, name: str) -> bool:
+    """End the load's sessions of this application name; return whether all ended."""
+    terminate = read_sql("end_load").format(name=name)
     return any(not server.query(terminate) for _ in ticks(60.0))
 
 
@@ -96,6 +107,52 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
     """Yield a function that counts the load's ``sessions`` by wait event (null: CPU)."""
     with _connected(server) as ask:
         yield lambda: {"sessions": [list(row) for row in ask(_WAITS)]}
+
+
+@contextlib.contextmanager
+def sampled(server: Server, samples: Mapping[str, SampleQuery]) -> Iterator[Callable[[], Sample]]:
+    """Yield a function that runs the plan's sample queries; ``values`` by ``name.column``, null for a null.
+
+    Raises:
+        StudyError: a query fails, or does not return one row of numbers.
+        ServerError: as :func:`_connected`.
+
+    """
+    with asking():
+        connection = server.connect()
+
+    def ask(name: str, sql: str) -> dict[str, float | None]:
+        with asking(f"sample '{name}'"):
+            cursor = connection.execute(sql.encode())
+            columns = [one.name for one in cursor.description or ()]
+            rows = cursor.fetchall() if columns else []
+        if len(rows) != 1 or len({*columns}) < len(columns):
+            raise StudyError(
+                f"sample '{name}': want one row of columns with different names, got {len(rows)} rows"
+            )
+        for column, value in zip(columns, rows[0], strict=True):
+            if value is not None and not isinstance(value, int | float | Decimal):
+                raise StudyError(f"sample '{name}': column {column} is {value!r}, want a number")
+        values = zip(columns, rows[0], strict=True)
+        return {f"{name}.{column}": None if value is None else float(value) for column, value in values}
+
+    def ask_all() -> Sample:
+        values: dict[str, float | None] = {}
+        for name, sample in samples.items():
+            values |= ask(name, sample.sql)
+        return {"values": values}
+
+    with contextlib.closing(connection):
+        with asking():
+            connection.execute("SET default_transaction_read_only = on")
+            connection.execute("SET statement_timeout = '5s'")
+        try:
+            ask_all()
+        except ServerError as reason:
+            if isinstance(reason.__cause__, psycopg.OperationalError):
+                raise
+            raise StudyError(f"{reason}: correct the query in 'samples'") from reason
+        yield ask_all
 
 
 @contextlib.contextmanager

@@ -120,6 +120,7 @@ SENTENCES: dict[str, Sentence] = {
     "replica_shares": Sentence("Replicas ran on the primary's machine.", "They compete for CPU and disk, and no network lies between.", "Place replicas on other hosts.", 5),
     "loop_device": Sentence("Files on this host's disk stood in for disks.", "A loop device adds a layer and shares the disk.", "Use devices of their own.", 7),
     "external_server": Sentence("One external server per level was measured.", "Another server of the same kind may differ.", "Repeat the study on a second server.", 5),
+    "in_place": Sentence("Levels alternated within seconds on a server in use, with its own traffic.", "The traffic of a block cancels in the comparison; a peak within a trial does not.", "Run many short blocks.", 4),
     # --- the design ---
     "condition": Sentence("Condition not met at {level}: {value}.", "The effect could not show under the conditions of the run.", "Change the size or the limits so that the condition holds.", 2),
     "durability": Sentence("{level} gives up durability: {value}.", "A crash can lose acknowledged commits.", "Decide whether the gain is worth it.", 2),

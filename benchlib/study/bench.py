@@ -43,11 +43,12 @@ _WEEK_S = 7 * 86400
 
 @dataclass
 class Bench:
-    """A runner for the trials of one plan; see :func:`open_bench`."""
+    """A runner for the trials of one plan; see :func:`open_bench`. A ``patient`` one outlives a cluster that cannot be built."""
 
     plan: Plan
     templates: Templates
     hosts: Hosts | None = None
+    patient: bool = False
     _environments: dict[str, Environment] = field(default_factory=dict)
     _period: int | None = None
     _built: int = 0
@@ -77,7 +78,7 @@ class Bench:
                         environment.checkpoint()
         except BenchlibError as reason:
             # only this trial fails, or its block runs again
-            if not plan.stands_side_by_side or isinstance(reason, PASSING):
+            if self.patient or not plan.stands_side_by_side or isinstance(reason, PASSING):
                 raise
             raise StudyError(f"the cluster of level “{name}” cannot be built: {reason}") from reason
         return environment
@@ -92,7 +93,8 @@ class Bench:
         try:
             environment = self._environments.get(trial.level) or self._build(trial.level)
             yield environment
-            reusable = self.plan.stands_side_by_side and environment.usable
+            keeps = self.plan.stands_side_by_side or environment.server.in_place
+            reusable = keeps and environment.usable
         finally:  # its state is unknown after an error
             if not reusable and trial.level in self._environments:
                 self._environments.pop(trial.level).close()
@@ -107,7 +109,7 @@ class Bench:
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Run one trial with its raw output in ``folder``; return its measurement, with any error."""
         self.templates.run.check_guarded()
-        load, work = self.plan.level_load(trial.level), self.plan.level_workload(trial.level)
+        load = self.plan.level_load(trial.level)
         # fields of the measurement, saved even if the trial fails
         notes: dict[str, Any] = {"trial": trial, "started_s": time.time(), "warnings": []}
         try:
@@ -117,7 +119,7 @@ class Bench:
                 self._explains(trial, environment, folder),  # after the load, and after its log
                 environment.logged(folder / SERVER_LOG, _LOG_LIMIT),
             ):
-                server = environment.server
+                server, work = environment.server, environment.workload
                 self._prepare(trial, environment, folder, notes)
                 commands = self._background_commands(environment, load, trial.beside_seed)
                 with environment.background_load(commands, folder / BESIDE) as check_background:
@@ -126,7 +128,7 @@ class Bench:
                     environment.before_load(notes["host"])
                     before = statistics.snapshot(server)
                     before["tables"] = {"growth": environment.initial_growth, **(before["tables"] or {})}
-                    sampler = environment.sampler(load.waits_hz)
+                    sampler = environment.sampler(load.waits_hz, self.plan.samples)
                     with environment.watched(notes["warnings"], folder) as check_replicas:
 
                         def check() -> None:
@@ -289,7 +291,7 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 @contextlib.contextmanager
 def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None
+    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None, patient: bool = False
 ) -> Iterator[Bench]:
     """Open the bench of a plan; on exit no server and no file of it remains.
 
@@ -302,7 +304,7 @@ def open_bench(
     with (
         workshop(f"study “{name}”", plan.scale, tell, abroad=plan.abroad) as templates,
         contextlib.ExitStack() as known,
-        contextlib.closing(Bench(plan, templates, hosts)) as bench,
+        contextlib.closing(Bench(plan, templates, hosts, patient)) as bench,
     ):
         targets = filter(None, (target_of(plan.level(level_name)) for level_name in plan.factor.levels))
         number = secrets.randbelow(2**31)

@@ -269,7 +269,7 @@ def run_blocks(
     hosts = Hosts(fleet.changed(scheduler=os.environ.get(SCHEDULER), tls=None), host)
 
     def tell(line: str) -> None:
-        send({"line": line.partition(" · ")[2]})
+        send({"line": line.rpartition(" · ")[2]})
 
     with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
         run_study(

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from benchlib.host.sampler import Sampler
 from benchlib.host.shell import Process, Shell, stop
 from benchlib.host.sweep import remove_shared_memory
 from benchlib.levers import LEVERS, server_settings
+from benchlib.levers.cpu import cpu_of
 from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas, Watch
 from benchlib.levers.storage import storage_of
@@ -24,15 +25,21 @@ from benchlib.levers.target import target_of
 from benchlib.load.parse.text import Text, faults
 from benchlib.load.tool import ending
 from benchlib.plan.level import Level
-from benchlib.plan.workload import Script, Workload
+from benchlib.plan.model import SampleQuery
+from benchlib.plan.workload import Invariant, Script, Workload
 from benchlib.server.checkpoints import shortened
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.schema import SchemaCost, change_schema
-from benchlib.server.statistics import BESIDE, end_beside, kernel_files, waits
+from benchlib.server.statistics import BESIDE, end_load, kernel_files, sampled, waits
 from benchlib.server.templates import Templates
 from benchlib.study.records import ReplicaReadings
 from benchlib.study.remote_replicas import RemoteReplica
+
+_IN_PLACE_HZ = 1.0
+"""Most samples of wait events per second on a server in use."""
+_ONLY_READS = {"invariant": Invariant(), "vacuum": (), "truncate": (), "explain_after": ""}
+"""Changes of a workload that runs on a database in use."""
 
 Reach = Callable[[Site], None]
 Check = Callable[[], None]
@@ -78,12 +85,14 @@ class Environment:
                     in_force |= lever.before_trial(self.site, scope)
             yield in_force
 
-    def sampler(self, waits_hz: float) -> Sampler:
-        """Return a sampler of the server's host, processes and sessions."""
+    def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery]) -> Sampler:
+        """Return a sampler of the server's host, processes and sessions, and of a plan's queries."""
         sessions, site = partial(waits, self.server), self.site
+        own = partial(sampled, self.server, samples) if samples else None
         if not site:
             files = partial(kernel_files, self.server)
-            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files)
+            waits_hz = min(waits_hz, _IN_PLACE_HZ) if self.server.in_place else waits_hz
+            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files, samples=own)
         servers = [site.cluster, *site.replicas.members]
         return Sampler(
             servers=lambda: [pid for server in servers if (pid := server.pid)],
@@ -91,10 +100,13 @@ class Environment:
             devices=counted_once(site.devices),
             waits=sessions,
             waits_hz=waits_hz,
+            samples=own,
         )
 
     def settle(self) -> None:
         """Reset the server: truncate and vacuum tables, then checkpoint."""
+        if self.server.in_place:
+            return
         work = self.workload
         # no watch on replicas here: the checkpoint waits for them
         statements = ["SET synchronous_commit = local"]
@@ -150,7 +162,14 @@ class Environment:
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
-        """Watch the replicas during a load; save their lag in ``keep`` and append to ``warnings``."""
+        """Watch the replicas during a load; save their lag in ``keep`` and append to ``warnings``.
+
+        On a database in use, watch the brakes.
+        """
+        if isinstance(self.server, Remote) and self.server.in_place:
+            with self.server.braked() as check:
+                yield check
+            return
         if not self.replicas:
             yield lambda: None
             return
@@ -176,7 +195,8 @@ class Environment:
 
         """
         # distinguishes their sessions from the load's
-        client = replace(self.client, environment={**self.client.environment, "PGAPPNAME": BESIDE})
+        environment = {**self.client.environment, "PGAPPNAME": BESIDE}
+        client = replace(self.client, environment=environment, cores=cpu_of(self.level).background or "")
         what, processes = "background pgbench", list[Process]()
 
         def check() -> None:
@@ -196,7 +216,7 @@ class Environment:
             for process in processes:
                 stop(process)
             with contextlib.suppress(ServerError):  # the server is gone: its next caller raises
-                ended = not processes or end_beside(self.server)
+                ended = not processes or end_load(self.server, BESIDE)
         if not ended:
             raise ServerError("a session of the background load does not end")
 
@@ -272,8 +292,11 @@ def build(
     scope = run.journal.scope()
     if target := target_of(level):
         try:
-            remote = Remote.open(target, scope)
+            remote = Remote.open(target, scope, workload.template)
             client = remote.shell()
+            if target.in_place:
+                reads = workload.changed(**_ONLY_READS)
+                return Environment(level, reads, run, client, scope, remote)
             templates.load(remote, workload, client)
             cost = change_schema(remote, client, level.sql, restored=False) if level.sql else None
         except BaseException:
@@ -285,7 +308,8 @@ def build(
     program = partial(templates.program, level=level)
     site = Site(level, folder.name, run.folder, shell, scope, program, cluster)
     cost = templates.costs.get(template.folder)
-    environment = Environment(level, workload, run, shell, scope, cluster, site, cost)
+    client = replace(shell, cores=cpu_of(level).load or "")
+    environment = Environment(level, workload, run, client, scope, cluster, site, cost)
     try:
         for lever in LEVERS:
             lever.before_files(site)

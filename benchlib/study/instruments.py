@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from benchlib.host.telemetry import DEVICE, HOST, ON_CPU, sessions, telemetry
-from benchlib.plan.level import Level
+from benchlib.host.telemetry import samples as samples_of
+from benchlib.plan.level import Level, cores_of
 from benchlib.plan.model import Plan
 from benchlib.server.checkpoints import checkpoints
 from benchlib.stats.validity import BUSY_CLIENT, FULL, RATE_HELD
@@ -41,7 +42,7 @@ class Recorded:
     """Samples of a study's successful trials, by ``level, block``.
 
     - ``seconds``: a row per ``second`` of load, with :data:`benchlib.host.telemetry.HOST` and ``DEVICE``
-      figures
+      figures, and the columns of the plan's ``samples``
     - ``waits``: mean sessions per ``second`` and wait event (columns by frequency); ``CPU`` if not waiting
     - ``checkpoints``: those that overlap the load, ``start_s, end_s`` from its start; None without a server
       log
@@ -59,6 +60,7 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
         InputError: a file is damaged.
 
     """
+    counters = {name for name, sample in plan.samples.items() if sample.kind == "counter"}
     seconds, checkpointed, waits = Frames(), Frames(), list[dict[str, Any]]()
     for level, block, name in good_ones(trials):
         with understood(folder, name):
@@ -69,8 +71,14 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
             figures, end_s = telemetry(raw), raw["readings"][-1]["at_s"]
             if not samples.of_servers_host(plan.level(level)):
                 figures[_SERVER_SIDE] = np.nan
+            own = samples_of(raw, counters)
             # readings come shortly after the second
-            seconds[level, block] = figures.assign(second=np.ceil(figures["at_s"] - raw["interval_s"] / 2))
+            figures, own = (
+                frame.assign(second=np.ceil(frame["at_s"] - raw["interval_s"] / 2))
+                for frame in (figures, own)
+            )
+            own = own.drop(columns="at_s").groupby("second").mean()
+            seconds[level, block] = figures.merge(own, how="left", on="second")
             waits += [
                 {**events, "level": level, "block": block, "second": second}
                 for second, events in sessions(raw).items()
@@ -80,7 +88,10 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
                 rows = checkpoints(log.decode(errors="replace"), raw["started"]["epoch_s"])
                 touched = ~(rows["end_s"] < 0) & ~(rows["start_s"] > end_s)
                 checkpointed[level, block] = rows[touched]
-    means = _stacked(seconds, SECONDS[2:]).groupby(_EACH, sort=False)[[*HOST, *DEVICE]].mean()
+    stacked = _stacked(seconds, SECONDS[2:])
+    means = stacked.groupby(_EACH, sort=False)[
+        [*HOST, *DEVICE, *(name for name in stacked if "." in str(name))]
+    ].mean()
     return Recorded(
         seconds=means.reset_index(),
         waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
@@ -178,10 +189,14 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
         means = {str(name): float(mean) for name, mean in sessions.get(level, pd.Series(dtype=float)).items()}
         cap, capped = nearest_cap(plan.level(level), seconds)
         processors, tool = (group["processors_share"].median(), group["client_cpu_share"].median())
+        used = [(group["tps"] * group[cost] / 1000).mean() for cost in _CPU]
+        if (
+            cores := plan.level(level).part("cpu").get("server")
+        ):  # its own cores can be full while others are idle
+            processors = np.fmax(processors, used[0] / len(cores_of(cores)))
         held = bool(len(group)) and bool((group["tps"] >= RATE_HELD * group["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)
         name += f" on {capped}" if name == DISKS_CAP else ""
-        used = [(group["tps"] * group[cost] / 1000).mean() for cost in _CPU]
         rows.append((level, name, processors, *used, cap, seconds["aqu_sz"].median(), means))
     used_of = ["processors_share", "server", "load_tool", "cap_share"]
     return pd.DataFrame(rows, columns=["level", "bottleneck", *used_of, "queue", "sessions"])

@@ -109,6 +109,7 @@ def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
     generated = all(plan.level_load(name).generators for name in plan.factor.levels)
     flags = {
         "external_server": external,
+        "in_place": any(level.in_place for level in levels),
         "replica_shares": any(part.get("replicas") and not part.get("on") for part in replication),
         "shared_machine": not (external or generated or plan.base.load.generators),
         "loop_device": any(

@@ -5,14 +5,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchlib.errors import InputError, Interrupted, StudyError, os_errors_as
+from benchlib.errors import BrakeError, InputError, Interrupted, StudyError, os_errors_as
 from benchlib.plan.design import Trial
 from benchlib.plan.model import AS_RUN, Measurement, Study
+from benchlib.plan.words import time_words
 from benchlib.study.store import StudyFolder
 
 
@@ -30,6 +30,7 @@ class Bench(Protocol):
 Tell = Callable[[str], None]
 Enough = Callable[[], str | None]
 OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
+_LEFT_OUT = "left out, since each of its trials failed: "
 
 
 class Progress:
@@ -39,24 +40,24 @@ class Progress:
         self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell
     ) -> None:
         self._folder, self._study, self._tell = folder, study, tell
-        self._started_s, self._before, self._saved = time.monotonic(), len(kept), len(kept)
+        self._started_s, self._before, self._saved = time.monotonic(), len(kept), {*kept}
         self._failed = sum(m.error is not None for m in kept.values())
 
     def add(self, measurement: Measurement) -> None:
         """Count a saved trial."""
-        self._saved += 1
+        self._saved.add(measurement.trial.id)
         self._failed += measurement.error is not None
 
     def report(self, doing: str) -> None:
-        """Report the progress and the current step, in one line."""
-        elapsed_s, trials = time.monotonic() - self._started_s, len(self._study.trials)
-        line = f"{self._folder.name}: trial {self._saved}/{trials}"
-        line += f", {self._failed} failed" if self._failed else ""
-        line += f", {timedelta(seconds=round(elapsed_s))} gone"
-        if added := self._saved - self._before:
-            left_s = (trials - self._saved) * elapsed_s / added
-            line += f", about {timedelta(seconds=round(left_s))} left"
-        self._tell(f"{line} · {doing}")
+        """Report the next missing trial, the time left and the current step, in one line."""
+        study, left = self._study, missing(self._study, self._saved)
+        total = len(study.trials)
+        parts = [f"block {left[0].block} of {study.blocks}"] if left else []
+        parts.append(f"trial {study.trials.index(left[0]) + 1} of {total}" if left else f"{total} trials")
+        parts += [f"{self._failed} failed"] if self._failed else []
+        if left and (added := len(self._saved) - self._before):
+            parts.append(f"{time_words(len(left) * (time.monotonic() - self._started_s) / added)} left")
+        self._tell(f"{self._folder.name}: {' · '.join(parts)} · {doing}")
 
     def interrupted(self) -> Interrupted:
         """Return the error for Ctrl-C."""
@@ -106,7 +107,8 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
 
     """
     kept = folder.read()
-    requested, factor = study.plan.changed(capacity_tps=kept.plan.capacity_tps), study.plan.factor
+    measured = {"capacity_tps": kept.plan.capacity_tps, "calls_tps": kept.plan.calls_tps}
+    requested, factor = study.plan.changed(**measured), study.plan.factor
     if factor.question == kept.provenance.get(AS_RUN):
         requested = requested.changed(factor=factor.changed(question=kept.plan.factor.question))
     if paths := list(_differing(kept.plan.model_dump(), requested.model_dump())):
@@ -142,22 +144,27 @@ def set_failed_aside(folder: StudyFolder) -> None:
             folder.set_aside(trial_id)
 
 
-def check_levels(measurements: Collection[Measurement]) -> None:
-    """Check that no level fails in each of its trials, at least two, while others succeed.
+def check_levels(study: Study, measurements: Collection[Measurement]) -> dict[str, str]:
+    """Return the levels to leave out, with their errors: those that fail in each of their trials, while others succeed.
 
     Raises:
-        StudyError: a level does; with its error.
+        StudyError: a level fails so in at least two trials, and is the baseline or the study leaves none out.
 
     """
+    patient, lost = study.parameters.get("leave_out"), dict[str, str]()
     trials = Counter(m.trial.level for m in measurements)
     succeeded = {m.trial.level for m in measurements if m.error is None}
     for m in measurements if succeeded else ():
         level, of_the_server = m.trial.level, m.error_kind in ("ServerError", "SettingError", "LoadError")
         if of_the_server and trials[level] > 1 and level not in succeeded:
+            if patient and level != study.plan.factor.baseline:
+                lost.setdefault(level, f"{_LEFT_OUT}{str(m.error).removeprefix(_LEFT_OUT)}")
+                continue
             raise StudyError(
                 f"level “{level}” failed in each of its {trials[level]} trials: {m.error}: correct that and run "
                 "with retry_failed, or leave the level out of a new study"
             )
+    return lost
 
 
 def run_study(
@@ -177,7 +184,7 @@ def run_study(
     todo = missing(study, measurements)
     if not todo or enough():
         return
-    check_levels(measurements.values())
+    lost = check_levels(study, measurements.values())
     progress = Progress(folder, study, measurements, tell)
     report = progress.report
     report("starting")
@@ -188,22 +195,34 @@ def run_study(
                     report(f"done early: {reason}")
                     return
                 for trial in trials:
-                    report(f"block {block}, “{trial.level}”")
+                    report(f"“{trial.level}”")
                     with _raw_folder(folder, bench, trial) as raw:
-                        measurement = bench.measure(trial, raw)
+                        measurement = _not_run(trial, lost) or bench.measure(trial, raw)
                         _check_exists(folder)
                         folder.keep(measurement, raw)
                     measurements[trial.id] = measurement
                     if measurement.error:
-                        report(f"block {block}, “{trial.level}” failed: {measurement.error}")
+                        report(f"“{trial.level}” failed: {measurement.error}")
                     progress.add(measurement)
+                    if measurement.error_kind == BrakeError.__name__:
+                        raise StudyError(f"{measurement.error}; later, run again with retry_failed")
                 errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
                 if all(errors):
                     raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
-                check_levels(measurements.values())
+                lost = check_levels(study, measurements.values())
     except KeyboardInterrupt:
         raise progress.interrupted() from None
     report("done")
+
+
+def _not_run(trial: Trial, lost: Mapping[str, str]) -> Measurement | None:
+    """Return the failed measurement of a trial of a lost level, or None."""
+    if trial.level not in lost:
+        return None
+    now = time.time()
+    return Measurement(
+        trial=trial, started_s=now, finished_s=now, error=lost[trial.level], error_kind="ServerError"
+    )
 
 
 @contextmanager

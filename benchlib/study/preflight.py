@@ -43,7 +43,7 @@ def preflight(plan: Plan) -> Pairs:
         *([("servers", ", ".join(sorted({one.label for one in installed.values()})))] if installed else []),
         ("load tool", f"pgbench of {find_pgbench(abroad=plan.abroad).label}"),
         *([("run as", server_user() or "the user who started the notebook")] if installed else []),
-        *([("disk", _disk(plan, installed))] if installed else []),
+        *([("disk", _disk(plan))] if installed else []),
         ("memory", memory),
         ("processors", f"{facts.processors()} for servers and load tool together"),
         *dict.fromkeys(answers),
@@ -101,15 +101,15 @@ def installations(plan: Plan) -> dict[str, Installation]:
     return {name: find_installation(level.postgres) for name, level in levels.items() if not level.target}
 
 
-def _disk(plan: Plan, installed: dict[str, Installation]) -> str:
-    """Return the disk space that the clusters need, as text.
+def disk_mib(plan: Plan) -> tuple[int, int]:
+    """Return the MiB of disk, and of memory for tmpfs, that the clusters need at a time.
 
     Raises:
-        PreflightError: too little disk space or memory is free.
+        PreflightError: a server is missing.
 
     """
     scratch, templates, needs = scratch_root(), {}, []
-    for name, installation in installed.items():
+    for name, installation in installations(plan).items():
         wish = Wish(plan, name, scratch)
         templates[installation.bindir, wish.level.initdb, plan.level_workload(name).contents] = wish.data_mib
         need = Needs(wish.data_mib)
@@ -117,13 +117,23 @@ def _disk(plan: Plan, installed: dict[str, Installation]) -> str:
             need = lever.needs(wish, need)
         needs.append(need)
     at_once = sum if plan.stands_side_by_side else max
-    memory, available = at_once([need.memory for need in needs]), facts.available_memory_mib()
+    disk = sum(templates.values()) + at_once([need.scratch for need in needs]) if needs else 0
+    return disk + _WAL_MIB * bool(needs), at_once([need.memory for need in needs]) if needs else 0
+
+
+def _disk(plan: Plan) -> str:
+    """Return the disk space that the clusters need, as text.
+
+    Raises:
+        PreflightError: too little disk space or memory is free.
+
+    """
+    (disk, memory), scratch, available = disk_mib(plan), scratch_root(), facts.available_memory_mib()
     if memory > available:
         raise PreflightError(
             f"the levels' tmpfs need {memory:,} MiB, {available:,} MiB are available: "
             "reduce 'size' or the levels, or use the arrangement 'fresh'"
         )
-    disk = sum(templates.values()) + at_once([need.scratch for need in needs]) + _WAL_MIB
     free = facts.free_mib(scratch)
     if disk > free:
         raise PreflightError(

@@ -168,6 +168,7 @@ class Samples(Record):
     interval_s: float
     readings: Rows
     waits: Rows | None = None
+    samples: Rows | None = None
 
     def of_servers_host(self, level: Level) -> bool:
         """Return whether the readings are from the server's host."""

@@ -42,6 +42,7 @@ from benchlib.study.preflight import Pairs, builds_differ, cannot_run, installat
 from benchlib.study.store import StudyFolder, checksum
 
 _FEW_BLOCKS = 3
+_FEW_TRANSACTIONS = 10
 CAPACITY_S = 30
 """Maximum duration of a trial that measures capacity."""
 _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
@@ -98,7 +99,7 @@ def provenance(study: Study) -> dict[str, Any]:
     differ = builds_differ(plan)
     # each server once, for all schemas
     targets = filter(None, (target_of(plan.level(name)) for name in plan.factor.levels))
-    servers = [Target(server=server) for server in dict.fromkeys(target.server for target in targets)]
+    servers = {t.server: Target(server=t.server, in_place=t.in_place) for t in targets}.values()
     return {
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "benchlib": __version__,
@@ -116,6 +117,30 @@ def provenance(study: Study) -> dict[str, Any]:
         **({"builds_differ": differ} if differ else {}),
         **({"builds": own} if (own := builds(plan)) else {}),
     }  # fmt: skip
+
+
+def calls_tps(plan: Plan) -> float:
+    """Return the transactions/s of the servers in use; the least of several."""
+    targets = filter(None, (target_of(plan.level(name)) for name in plan.factor.levels))
+    used = {target.server: target for target in targets if target.in_place}
+    return float(f"{min(Remote(target).calls_per_s() for target in used.values()):.3g}")
+
+
+def _check_rates(plan: Plan) -> None:
+    """Check that a trial on a server in use has enough transactions to be measured.
+
+    Raises:
+        PreflightError: it has not.
+
+    """
+    for name in plan.factor.levels:
+        load = plan.level_load(name)
+        rate = float(load.rate or 0)
+        if plan.level(name).in_place and rate * load.duration_s < _FEW_TRANSACTIONS:
+            raise PreflightError(
+                f"level “{name}”: {rate:g} transactions/s, {plan.asked_rate(name)}, are {rate * load.duration_s:.0f} "
+                f"in a trial: {_FEW_TRANSACTIONS} are needed; use longer trials (duration_s) or a higher rate"
+            )
 
 
 def builds(plan: Plan) -> dict[str, str]:
@@ -218,7 +243,9 @@ class Runner:
                     with folder.held():
                         run_on_fleet(folder, self.hosts, tell, enough)
                 else:
-                    run_study(folder, partial(open_bench, experiment.plan, folder.name), tell, enough)
+                    patient = bool(study.parameters.get("leave_out"))
+                    bench = partial(open_bench, experiment.plan, folder.name, patient=patient)
+                    run_study(folder, bench, tell, enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
                     with contextlib.suppress(HostBusyError):  # another run continues it
@@ -269,6 +296,10 @@ class Runner:
         if shares := plan.capacity_shares():
             origin["capacity"] = self._capacity(shares, tell)
             plan = plan.changed(capacity_tps=origin["capacity"]["tps"])
+        if any(plan.level(name).in_place for name in plan.factor.levels):
+            origin["calls_tps"] = min(_on_servers(self.hosts, calls_tps, plan).values())
+            plan = plan.changed(calls_tps=origin["calls_tps"])
+            _check_rates(plan)
         return worded(study.changed(plan=plan, provenance=origin))
 
     def _provenance(self, study: Study) -> dict[str, Any]:
@@ -319,7 +350,7 @@ class Runner:
             "lowest_tps": lowest,
             "highest_tps": highest,
             "trials": f"{len(tps)} of {seconds} s",
-            "rates": {share: f"{rate_at(share, capacity):g} tps" for share in shares},
+            "rates": {share: f"{float(rate_at(share, capacity)):g} tps" for share in shares},
         }
 
     def check_host(self) -> None:

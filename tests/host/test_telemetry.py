@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchlib.host.telemetry import DEVICE, HOST, sessions, telemetry, thinned, transaction_costs
+from benchlib.host.telemetry import DEVICE, HOST, samples, sessions, telemetry, thinned, transaction_costs
 
 # in two seconds: reads, merged, sectors, ms; writes; in flight, busy, queue; discards; flushes
 DEVICE_AFTER = [200, 9, 4096, 100, 400, 9, 8192, 800, 5, 1000, 3000, 10, 9, 2048, 30, 60, 90]
@@ -146,3 +146,14 @@ def test_waits_and_their_sums_by_the_second() -> None:
     assert thinned(thin) == thin
     assert sessions(thin) == sessions(sampled)
     assert thinned({**sampled, "waits": None})["waits"] is None
+
+
+def test_of_own_queries_a_gauge_is_a_value_and_a_counter_its_rise() -> None:
+    values = [(1, 100.0), (5, 300.0), (None, 200.0), (2, None)]
+    rows = [{"at_s": 2.0 * n, "values": {"locks.n": n_, "wal.bytes": b}} for n, (n_, b) in enumerate(values)]
+    frame = samples(raw(samples=rows), {"wal"})
+    assert list(frame.columns) == ["locks.n", "wal.bytes_per_s", "at_s"]
+    assert frame["locks.n"].fillna(-1).tolist() == [5, -1, 2]
+    assert frame["wal.bytes_per_s"].fillna(-1).tolist() == [100, -1, -1], "it fell, then it was null"
+    for few in ({}, {"samples": rows[:1]}):
+        assert samples(raw(**few), {"wal"}).empty

@@ -26,6 +26,7 @@ def read(patch: dict[str, Any]) -> Level:
         ("storage", {"data": "/x"}, {"data": {"path": "/x", "file_system": None, "size": None, "mount_options": ""}}),
         ("storage", {"memory": "1.5GB"}, {"memory": 3 << 29}),
         ("storage", {"memory": "10 % of data"}, {"memory": 100 << 20}),
+        ("cpu", {"server": "1,0, 3", "load": 2, "turbo": "off"}, {"server": "0-1,3", "load": "2", "turbo": False}),
         ("pooler", "session", {"mode": "session", "pool_size": 20}),
     ],
 )  # fmt: skip
@@ -59,6 +60,7 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
         ({"settings": {"seed": float("nan")}}, "finite"),
         ({"settings": {"work_mem": "8\0MB"}}, "zero byte"),
         ({"pooler": "sessions"}, "mode"),
+        ({"cpu": {"load": "3-1"}}, "'3-1' is not a list of cores such as 0-1"),
         ({"postgres": 16.10}, r'write the version as text, "16\.1"'),
     ],
 )

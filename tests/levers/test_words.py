@@ -53,6 +53,7 @@ def rows(**levels: Any) -> dict[str, list[str]]:
         ({"storage": {"write_iops": 5000, "write_bytes": 8192}}, {"writes": ["no cap", "capped at 5,000 IOPS and 8 kB a second"]}),
         ({"storage": {"memory": "1.5GB"}}, {"memory": ["no cap", "capped at 1.5 GB, page cache included"]}),
         ({"host": {"vm.swappiness": 0, "sched.x?": 5}}, {"vm.swappiness": ["as found", "0"], "sched.x": ["as found", "5, if it can be set"]}),
+        ({"cpu": {"server": "0", "turbo": False}}, {"cores: server": ["all", "0"], "turbo": ["as found", "off"]}),
         ({"target": "production"}, {"server": ["the study's own", "service production"]}),
         ({"target": {"server": "crm", "own_schema": "bench"}}, {"server": ["the study's own", "service crm, schema bench"]}),
         (

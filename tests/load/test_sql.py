@@ -14,6 +14,7 @@ from benchlib.load.workloads.sql import (
     script_of,
     spoken,
     tokens,
+    unsafe_part,
     variables_of,
 )
 
@@ -120,3 +121,33 @@ def test_a_script_is_rolled_back_whatever_transactions_it_has():
     assert " ".join(rolled_back(script).split()) == " ".join(
         f"BEGIN;\n\\set i 1\n{text}\n\\sleep 1\n;\nROLLBACK;\n".split()
     )
+
+
+@pytest.mark.parametrize(
+    ("script", "part"),
+    [
+        ("\\set i random(1, 9)\nSELECT a, role FROM t WHERE i = :i;", None),
+        (
+            "BEGIN; SET LOCAL work_mem = '1GB'; SELECT \"delete\", 'INSERT INTO' FROM t -- UPDATE\n; END;",
+            None,
+        ),
+        ("(SELECT 1) UNION (TABLE t) \\gset", None),
+        ("SELECT * FROM t FOR UPDATE", "UPDATE"),
+        ("SELECT * FROM t FOR KEY SHARE", "KEY SHARE"),
+        ("WITH x AS (DELETE FROM t RETURNING 1) SELECT * FROM x", "DELETE"),
+        ("SELECT 1 \\; Merge INTO t USING u ON true WHEN MATCHED THEN DELETE", "Merge"),
+        ("SELECT a INTO b FROM c", "INTO"),
+        ("SELECT 1 AS x \\gset\nCOPY t FROM 'file'", "COPY"),
+        ("BEGIN READ WRITE; SELECT 1", "WRITE"),
+        ('SET "transaction_read_only" = off', '"transaction_read_only"'),
+        ("COMMIT PREPARED 'theirs'", "PREPARED"),
+        ("SELECT \"nextval\" ('s')", '"nextval"'),
+        ("SELECT set_config('work_mem', '1GB', false)", "set_config"),
+        ("SELECT pg_advisory_lock(7)", "pg_advisory_lock"),
+        ("SELECT pg_terminate_backend(7)", "pg_terminate_backend"),
+        ("SELECT 1;\n\\shell psql", "\\shell"),
+        ("DO $$ BEGIN END $$", "DO"),
+    ],
+)
+def test_a_script_that_may_write_is_recognised(script, part):
+    assert unsafe_part(script) == part

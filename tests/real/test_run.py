@@ -39,7 +39,7 @@ def test_a_study_from_its_notebook_to_its_page(project: Any) -> None:
     assert index == f"index: {project.reports / 'index.html'}"
     assert sentence.partition(":")[0] in (project.reports / "t.html").read_text()
     assert 'href="t.html"' in (project.reports / "index.html").read_text()
-    assert "trial 9/9" in err, "its progress is shown"
+    assert "trial 9 of 9" in err, "its progress is shown"
     assert len(project.kept()) == 9
     assert project.has_nothing_left()
     made = {path.name for path in project.folder.iterdir()}
@@ -166,4 +166,19 @@ def test_an_ordinary_user_can_run_a_study(project: Any) -> None:
     project.call(*RUN, 3, user="benchlib-test")
     assert len(project.kept()) == 9
     assert (project.reports / "t.html").owner() == "benchlib-test"
+    assert project.has_nothing_left()
+
+
+def test_a_campaign_runs_its_studies_leaves_out_one_that_fails_and_goes_on(project: Any) -> None:
+    sizes = "duration_s: 1, clients: 2, scale: 1, blocks: 3"
+    own = f"question: 'Does it help?', levels: {{defaults: {{}}, tuned: {{settings: {{work_mem: 8MB}}}}}}, {sizes}"
+    entries = [f"{{notebook: configuration, name: {name}, parameters: {{{own}, samples: {{x: SELECT {value} AS v}}}}}}" for name, value in (("bad", "'text'"), ("t", "1"))]  # fmt: skip
+    (project.folder / "campaign.yaml").write_text("".join(f"- {entry}\n" for entry in entries))
+    for _ in range(2):
+        out, err = project.call("benchlib", "run", "campaign.yaml", fails=True)
+        assert "failed: bad: sample 'x': column v is 'text', want a number" in out
+        assert err.splitlines()[-1].startswith("benchlib: 1 of 2 studies failed: bad: see ")
+    assert len(project.kept()) == 9
+    assert "1 of 2 studies done" in (project.reports / "campaign.html").read_text()
+    assert (project.reports / "t.html").is_file()
     assert project.has_nothing_left()

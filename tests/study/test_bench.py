@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 from clusters import bench_plan, eventually
-from hosts import meanwhile, run_for_real
+from hosts import ending, meanwhile, run_for_real
 
 from benchlib.errors import PreflightError, StudyError
 from benchlib.host.shell import known
 from benchlib.host.sweep import processes_of
 from benchlib.load.pgbench import Pgbench
 from benchlib.plan.design import Trial
+from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Beside, Invariant, Script, Workload
 from benchlib.server.statistics import BESIDE
 from benchlib.study.bench import open_bench
 from benchlib.study.environment import Environment
 from benchlib.study.experiment import shown
+from benchlib.study.frames import OpenStudy
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Counters, Samples
 
@@ -249,3 +251,39 @@ def test_an_interruption_ends_the_sessions_of_the_background_load(trials, monkey
     with pytest.raises(KeyboardInterrupt):
         trials.run(bench, "beside")
     assert left == [0], "before its server goes"
+
+
+# --- a user's own queries -----------------------------------------------------------------------
+
+
+def samples_of(**queries):
+    return {name: SampleQuery.model_validate(query) for name, query in queries.items()}
+
+
+def test_own_queries_are_columns_of_the_seconds(scratch):
+    counter = {"sql": "SELECT xact_commit, NULL AS nothing FROM pg_stat_database WHERE datname = current_database()", "kind": "counter"}  # fmt: skip
+    its_plan = bench_plan(
+        {"a": {}, "b": {}}, load={"duration_s": 3}, samples=samples_of(db=counter, n="SELECT 0.5 AS half")
+    )
+    folder = run_for_real("sampled", its_plan, 1)
+    seconds = OpenStudy(shown(folder)).seconds()
+    assert (
+        seconds.groupby("level")["n.half"].agg(["min", "max", "count"]).values.tolist() == [[0.5, 0.5, 3]] * 2
+    )
+    assert seconds.groupby("level")["db.xact_commit_per_s"].max().gt(10).all()
+    assert seconds["db.nothing_per_s"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT 'text' AS t", "sample 'x': column t is 'text', want a number"),
+        ("SELECT 1 FROM generate_series(1, 2)", "sample 'x': want one row .*, got 2"),
+        ("SELECT nothing", "sample 'x': column \"nothing\" does not exist: correct the query"),
+        ("CREATE TABLE t ()", "sample 'x': cannot execute CREATE TABLE in a read-only transaction"),
+    ],
+    ids=["text", "rows", "error", "write"],
+)
+def test_a_query_that_gives_no_numbers_ends_the_run_at_once(trials, sql, why):
+    with ending((StudyError, why)):
+        trials.run(trials.bench(bench_plan({"a": {}, "b": {}}, samples=samples_of(x=sql))), "a")

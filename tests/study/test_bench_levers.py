@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from clusters import bench_plan, remains
 from hosts import ending, meanwhile
@@ -15,7 +16,7 @@ from benchlib.host.facts import block_devices
 from benchlib.host.sweep import processes_of
 from benchlib.host.telemetry import telemetry
 from benchlib.plan.model import Plan
-from benchlib.plan.workload import Workload
+from benchlib.plan.workload import Beside, Workload
 from benchlib.study.bench import Bench
 from benchlib.study.preflight import preflight
 from benchlib.study.records import Flushes, Samples
@@ -187,3 +188,26 @@ def test_mounts_that_exist_at_once_are_added_up(monkeypatch, levels, arrangement
     storage = {name: {"storage": places} for name, places in levels.items()}
     with ending(refusal and (PreflightError, f".*{refusal}")):
         preflight(bench_plan({"plain": {}, **storage}, arrangement=arrangement))
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
+def test_server_and_loads_run_on_their_own_cores(trial, monkeypatch):
+    seen = dict[str, set[str]]()
+
+    def look(environment):
+        for process in psutil.process_iter(["cmdline"]):
+            command = " ".join(process.info["cmdline"] or ())
+            if command.startswith("/") and f"--host={environment.server.sockets}" in command:
+                kind = "background" if "--time=604800" in command else "load"
+                seen.setdefault(kind, set()).add(str(os.sched_getaffinity(process.pid)))
+        server = psutil.Process(environment.server.pid)
+        for process in (server, *server.children()):
+            seen.setdefault("server", set()).add(str(os.sched_getaffinity(process.pid)))
+
+    meanwhile(monkeypatch, look)
+    level = {"cpu": {"server": "0", "load": "1", "background": "0-1"}}
+    its_plan = plan(level)
+    beside = its_plan.workload.changed(beside=(Beside(sql="SELECT 1;\n"),))
+    measurement, _ = trial(its_plan.changed(workload=beside))
+    assert seen == {"server": {"{0}"}, "load": {"{1}"}, "background": {"{0, 1}"}}
+    assert measurement.host == {"cores: server": "0", "cores: load": "1", "cores: background": "0-1"}

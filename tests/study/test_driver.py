@@ -180,7 +180,7 @@ def test_an_interruption_keeps_saved_trials_and_cancels_the_others(folder_of, ru
     folder, hosts = folder_of(3), FakeHosts("a", "b", "c")
 
     def tell(line):
-        if "trial 3/9" in line:
+        if "trial 4 of 9" in line:
             raise KeyboardInterrupt
 
     run(folder, hosts, ends=(Interrupted, "stopped: 3 of 9 trials are saved in data/small"), tell=tell)

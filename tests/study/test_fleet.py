@@ -254,7 +254,7 @@ def fleet_of_roles(start, certificates, scratch):
 @pytest.mark.fleet
 class TestEncrypted:
     def test_a_killed_and_restarted_worker_continues(self, fleet_of_roles, start, folder_of, run):
-        hosts, moments = fleet_of_roles(18786, db1="server", db2="server"), ["trial 3/"]
+        hosts, moments = fleet_of_roles(18786, db1="server", db2="server"), ["trial 4 of "]
 
         def tell(line):
             if moments and moments[0] in line:

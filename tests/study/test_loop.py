@@ -12,6 +12,7 @@ from hosts import ending, ids, spoilt
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement
+from benchlib.study.experiment import shown
 from benchlib.study.loop import check_levels, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.store import CHECKSUMS, StudyFolder
 
@@ -91,6 +92,21 @@ def test_a_level_that_always_fails_ends_the_study_until_that_is_corrected(folder
     assert run(folder).blocks == [1, 2, 3]
 
 
+def test_a_level_that_always_fails_is_left_out_where_that_is_asked_for(folder_of, run):
+    folder, reason = folder_of(4), "server did not start"
+    folder.write(folder.read().changed(parameters={"leave_out": True}))
+    bench = run(folder, unready={"tuned": reason})
+    assert [trial.level for trial in folder.read().trials if trial.id in bench.measured].count("tuned") == 2
+    errors = [m.error for m in folder.kept().values() if m.trial.level == "tuned"]
+    assert errors == [reason] * 2 + [f"left out, since each of its trials failed: {reason}"] * 2
+    assert not any(m.error for m in folder.kept().values() if m.trial.level != "tuned")
+    changes = shown(folder).analysis.table.set_index("level")["percent_change"]
+    assert changes.isna().to_dict() == {"defaults": True, "control": False, "tuned": True}
+    with ending((StudyError, "level “defaults” failed in each of its 2 trials")):
+        set_failed_aside(folder)
+        run(folder, unready={"defaults": reason})
+
+
 @pytest.mark.parametrize(
     ("failures", "kind", "stops"),
     [
@@ -107,7 +123,7 @@ def test_only_failures_of_the_server_or_the_load_end_a_study(study_of, failures,
         Measurement(trial=t, **times, error="gone", error_kind=kind) for t in trials["tuned"][:failures]
     ]
     with ending((StudyError, "level “tuned”") if stops else None):
-        check_levels([Measurement(trial=trials["defaults"][0], **times), *failed])
+        check_levels(study_of(2), [Measurement(trial=trials["defaults"][0], **times), *failed])
 
 
 # --- the same name again ----------------------------------------------------------------------
@@ -176,14 +192,14 @@ def test_progress_reports_done_failed_and_remaining_trials(folder_of, run):
     folder, lines = folder_of(), list[str]()
     run(folder, lines.append, failing={2: "server went away"})
     levels = [trial.level for trial in folder.read().trials]
-    assert [line.partition(" · ")[2] for line in lines] == [
-        "starting", "building clusters",
-        f"block 1, “{levels[0]}”", f"block 1, “{levels[1]}”", f"block 1, “{levels[1]}” failed: server went away",
-        f"block 1, “{levels[2]}”", *(f"block 2, “{level}”" for level in levels[3:]), "done",
+    assert [line.rpartition(" · ")[2] for line in lines] == [
+        "starting", "building clusters", f"“{levels[0]}”", f"“{levels[1]}”", f"“{levels[1]}” failed: server went away",
+        f"“{levels[2]}”", *(f"“{level}”" for level in levels[3:]), "done",
     ]  # fmt: skip
-    assert re.fullmatch("small: trial 0/6, 0:00:0. gone · .*", lines[2]), "nobody knows how long one takes"
-    assert re.fullmatch("small: trial 1/6, 0:00:0. gone, about 0:0.:.. left · .*", lines[3])
-    assert re.fullmatch("small: trial 6/6, 1 failed, 0:00:0. gone, about 0:00:00 left · done", lines[-1])
+    assert lines[2].startswith("small: block 1 of 2 · trial 1 of 6 · “"), "nobody knows how long one takes"
+    assert re.match(r"small: block 1 of 2 · trial 2 of 6 · \d+ s left · “", lines[3])
+    assert re.match(r"small: block 2 of 2 · trial 5 of 6 · 1 failed · \d+ s left · “", lines[-3])
+    assert lines[-1] == "small: 6 trials · 1 failed · done"
 
 
 def test_a_settled_study_stops_between_blocks(folder_of, run):
@@ -202,7 +218,7 @@ def test_a_study_removed_meanwhile_ends_the_run_and_saves_no_trial(folder_of, ru
     folder = folder_of(2)
 
     def remove(line):
-        if "trial 1/" in line:
+        if "trial 2 of" in line:
             shutil.rmtree(folder.path)
 
     with pytest.raises(StudyError, match="has been removed or renamed meanwhile"):

@@ -37,7 +37,7 @@ def host(tmp_path, data_root, monkeypatch):
     """Takes the place of a machine: ``reaches`` is a level's tps, ``opened`` the studies that ran, ``origin`` where they do."""
     made = Mock(reaches={}, raising={}, opened=[], origin={"host": {"identity": "this"}})
 
-    def open_bench(plan, name, tell):
+    def open_bench(plan, name, tell, **_):
         def speed(trial):
             return min(made.reaches.get(trial.level, TPS), plan.level_load(trial.level).rate or inf)
 

@@ -7,6 +7,7 @@ Sources: PostgreSQL documentation, "Lexical Structure", "pgbench"; ``parseVariab
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from benchlib.errors import InputError
 
@@ -39,6 +40,30 @@ _ENDS = {"BEGIN", "START", "COMMIT", "END", "ABORT", "ROLLBACK"}
 _OWN = {"scale", "client_id", "random_seed", "default_seed"}
 """Variables that pgbench always has."""
 _ESCAPES = {"\\": r"\\", "'": "''", ":": r"\x3a", "\n": r"\n", "\r": r"\r"}
+_QUERIES = {"SELECT", "WITH", "VALUES", "TABLE", "EXPLAIN", "DECLARE"}
+_CONTROLS = {
+    *("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"),
+    *("FETCH", "MOVE", "CLOSE", "SHOW", "SET", "RESET"),
+}
+"""First words of statements that do not write."""
+_WRITE = {"INSERT", "UPDATE", "DELETE", "MERGE", "INTO", "CREATE"}
+"""Words of a query that writes or locks rows."""
+_LEAVES = {
+    "WRITE",
+    "ROLE",
+    "AUTHORIZATION",
+    "PREPARED",
+    "TRANSACTION_READ_ONLY",
+    "DEFAULT_TRANSACTION_READ_ONLY",
+}
+"""Words of other statements that leave the read-only mode."""
+_ACTS = re.compile(
+    r"nextval|setval|set_config|lo_\w+|lowrite|dblink\w*|pg_(try_)?advisory_\w+|pg_(terminate|cancel)_backend"
+    r"|pg_(notify|reload_conf|rotate_logfile|switch_\w+|promote|prewarm|export_snapshot|logical_\w+|replication_\w+)"
+    r"|pg_(create|drop|log|start|stop|backup)_\w+|pg_wal_replay_\w+|pg_stat_\w*reset\w*",
+    re.IGNORECASE,
+)
+"""Functions that write, lock, or act on other sessions or the server."""
 
 
 def tokens(sql: str) -> list[tuple[str, str]]:
@@ -148,3 +173,34 @@ def variables_of(script: str) -> list[str]:
     made = {name.lower() for name in re.findall(r"(?im)^\s*\\(?:set|setshell)\s+(\w+)", script)}
     gathered = re.search(r"(?i)\\[ga]set\b", script)  # whose names are those of a query's columns
     return [] if gathered else list(dict.fromkeys(name for name in named if name.lower() not in made | _OWN))
+
+
+def unsafe_part(script: str) -> str | None:
+    """Return the first part of a script that may write, lock or act on others, or None.
+
+    A guard against mistakes: functions of the user and the role's rights are not known here.
+    """
+    joined = _CONTINUED.sub(" ", script).replace(_TOGETHER, ";")
+    if shell := re.search(r"(?im)^\s*\\(setshell|shell)\b", joined):
+        return shell[0].strip()
+    plain = re.sub(r"(?m)^\s*\\.*$", "", re.sub(r"(?im)\\[ga]set\b.*$", ";", joined))
+    head = before = ""
+    for (kind, text), (_, following) in pairwise([*spoken(plain), ("other", "")]):
+        word = text.upper()
+        if text == ";":
+            head = ""
+        elif not head and text != "(":
+            head = word
+            if head not in _QUERIES | _CONTROLS:
+                return text
+        elif head in _QUERIES and kind == "word":
+            if word in _WRITE:
+                return text
+            if word == "SHARE" and before in ("FOR", "KEY"):
+                return f"{before} {word}"
+        elif head in _CONTROLS and word.strip('"') in _LEAVES:
+            return text
+        if following == "(" and _ACTS.fullmatch(text.strip('"')):
+            return text
+        before = word
+    return None

@@ -1,0 +1,289 @@
+"""Campaigns: many studies of one YAML file, one after the other; run again, the campaign goes on."""
+
+import datetime as dt
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from benchlib.errors import BenchlibError, HostBusyError, InputError, Interrupted, PreflightError, StudyError
+from benchlib.host import facts, files
+from benchlib.host.guardian import scratch_root
+from benchlib.host.shell import Shell
+from benchlib.plan.level import Model, first_problem
+from benchlib.plan.model import Study
+from benchlib.plan.parameters import from_yaml
+from benchlib.plan.words import time_words
+from benchlib.report import runs, site
+from benchlib.report.execute import Listen, find_notebook, notebook_parameters
+from benchlib.report.notebooks import write_file
+from benchlib.report.page import render
+from benchlib.study.experiment import Experiment
+from benchlib.study.fleet import hosts_of
+from benchlib.study.loop import missing, same_study
+from benchlib.study.preflight import disk_mib
+from benchlib.study.runs import Runner, plan_study
+from benchlib.study.store import StudyFolder
+
+PAGE = "campaign.html"
+_EACH_S = 5
+"""Assumed seconds of a trial before and after its load, until trials of the study are saved."""
+_REFRESH_S = 60
+_NOTIFY_S = 60
+_BUSY_S = 30
+ReadFile = Callable[[Path], dict[str, Any]]
+
+
+class Entry(Model):
+    """One study: a notebook and its parameters; a ``file`` as ``-f`` takes, which ``parameters`` override."""
+
+    notebook: str
+    name: str = ""
+    profile: str = ""
+    file: str = ""
+    parameters: dict[str, Any] = {}
+    priority: float = 0
+
+    def given(self, read_file: ReadFile) -> dict[str, Any]:
+        """Return the parameters that it sets."""
+        named = {"study": self.name, "profile": self.profile}
+        of_file = read_file(Path(self.file)) if self.file else {}
+        return {**of_file, **self.parameters, **{name: text for name, text in named.items() if text}}
+
+
+class Campaign(Model):
+    """Studies, the most valuable first: by ``priority``, the higher first, then as listed.
+
+    ``notify`` is a shell command. It runs when a study has failed, and at the end.
+    """
+
+    studies: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    notify: str = ""
+
+
+@dataclass
+class Part:
+    """A study of a campaign, with its state and the last line of its progress."""
+
+    notebook: Path
+    given: dict[str, Any]
+    study: Study
+    runner: Runner
+    state: str = "waiting"
+    line: str = ""
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.study.name
+
+    @property
+    def folder(self) -> StudyFolder:
+        """The study's folder."""
+        return StudyFolder(self.name)
+
+    def counts(self) -> tuple[int, int, float]:
+        """Return the numbers of saved and missing trials, and the seconds of these by the saved ones, or by the plan."""
+        folder, load = self.folder, self.study.plan.load
+        kept = folder.kept() if folder.exists() else {}
+        if kept and Experiment(folder, self.study).settled():
+            return len(kept), 0, 0.0
+        each_s: float = load.duration_s + load.warmup_s + _EACH_S
+        if kept:
+            each_s = sum(m.finished_s - m.started_s for m in kept.values()) / len(kept)
+        trials = len(missing(self.study, kept))
+        return len(kept), trials, trials * each_s
+
+    def is_done(self, root: Path) -> bool:
+        """Return whether it is complete and has its page."""
+        return self.folder.exists() and not self.counts()[1] and (root / f"{self.name}.html").is_file()
+
+
+def read_campaign(file: Path) -> Campaign:
+    """Return the campaign in a file: a list of studies, or a mapping with ``studies`` and ``notify``.
+
+    Raises:
+        InputError: it cannot be read, or is no campaign.
+
+    """
+    try:
+        value = from_yaml(files.read_plain(file), file.name)
+        return Campaign.model_validate({"studies": value} if isinstance(value, list) else value)
+    except OSError as reason:
+        raise InputError(f"{file.name}: cannot be read: {reason.strerror}") from None
+    except ValidationError as reason:
+        raise InputError(f"{file.name}: {first_problem(reason)}") from None
+
+
+def planned(file: Path, campaign: Campaign, read_file: ReadFile) -> list[Part]:
+    """Return the studies of a campaign in the order of their run.
+
+    Raises:
+        InputError: some entries make no study; with all reasons.
+
+    """
+    parts, wrong = dict[str, tuple[float, Part]](), list[str]()
+    for number, entry in enumerate(campaign.studies, 1):
+        try:
+            part = _part(entry, read_file)
+            if part.name in parts:
+                raise InputError(f"a second study '{part.name}': give it a 'name' of its own")
+            parts[part.name] = -entry.priority, part
+        except BenchlibError as reason:
+            wrong.append(f"entry {number} ({entry.notebook}): {reason}")
+    if wrong:
+        raise InputError(f"{file.name}: {'; '.join(wrong)}")
+    return [part for _, part in sorted(parts.values(), key=lambda pair: pair[0])]
+
+
+def _part(entry: Entry, read_file: ReadFile) -> Part:
+    notebook = find_notebook(entry.notebook)
+    given, values = runs.values_of(notebook, entry.given(read_file))
+    if not values.get("run", True) or runs.is_overview(notebook_parameters(notebook)):
+        raise InputError("it runs no trials: leave it out")
+    hosts = hosts_of(values)
+    study = plan_study(values, hosts)
+    folder = StudyFolder(study.name)
+    if folder.exists():
+        same_study(folder, study)
+    runner = Runner(Experiment(folder, study), bool(values.get("retry_failed")), hosts)
+    return Part(notebook, given, study, runner)
+
+
+def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[str]:
+    """Run the studies of a campaign; a study that fails is left out, and the others go on. Yield lines.
+
+    Raises:
+        InputError: some entries make no study; nothing was started.
+        Interrupted: Ctrl-C; repeat the command to continue.
+        StudyError: some studies failed; with their names.
+
+    """
+    campaign = read_campaign(file)
+    parts = planned(file, campaign, read_file)
+    page = _Page(site.writable_root() / PAGE, parts)
+    yield from _estimate(parts, page.path.parent)
+    page.write()
+    yield f"progress: {page.path}"
+    failed = list[str]()
+    for part in parts:
+        if part.state == "done":
+            continue
+        part.state = "running"
+        page.write()
+
+        def hear(line: str, part: Part = part) -> None:
+            part.line = line
+            listen(line)
+            page.refresh()
+
+        try:
+            lines = _run_when_free(part, hear)
+            part.state, part.line = "done", lines[0]
+            yield from lines[:-1]
+        except (Interrupted, KeyboardInterrupt):
+            part.state = "stopped"
+            page.write()
+            raise
+        except Exception as reason:  # of whatever kind: the other studies go on
+            part.state, part.line = "failed", f"{reason}" or type(reason).__name__
+            failed.append(part.name)
+            yield f"failed: {part.name}: {part.line}"
+            yield from _notify(campaign.notify, "failed", part.name)
+        page.write()
+    yield from _notify(campaign.notify, "incomplete" if failed else "done", ",".join(failed))
+    if failed:
+        raise StudyError(
+            f"{len(failed)} of {len(parts)} studies failed: {', '.join(failed)}: see {page.path}"
+        )
+    yield f"done: {len(parts)} studies"
+
+
+def _run_when_free(part: Part, hear: Listen) -> list[str]:
+    """Run a study; wait while another run is under way on this host."""
+    while True:
+        try:
+            return runs.run_notebook(part.notebook, part.given, hear)
+        except HostBusyError as reason:
+            hear(f"{part.name}: waiting: {reason}")
+            time.sleep(_BUSY_S)
+
+
+def _estimate(parts: list[Part], root: Path) -> Iterator[str]:
+    """Yield the time and disk that the missing trials need, and what is in their way; complete studies are done."""
+    seconds, trials, disk = 0.0, 0, 0
+    for part in parts:
+        _, left, left_s = part.counts()
+        seconds, trials = seconds + left_s, trials + left
+        if part.is_done(root):
+            part.state = "done"
+            continue
+        try:
+            part.runner.preflight()
+            disk = max(disk, 0 if part.runner.hosts else disk_mib(part.study.plan)[0])
+        except PreflightError as reason:
+            yield f"cannot run now: {part.name}: {reason}"
+    free = facts.free_mib(scratch_root())
+    yield (
+        f"{len(parts)} studies, {trials} missing trials, about {time_words(seconds)}; "
+        f"at most {disk:,} MiB at a time of {free:,} MiB free"
+    )
+
+
+def _notify(command: str, outcome: str, study: str) -> Iterator[str]:
+    """Run the user's command; yield a line if it fails."""
+    if command:
+        variables = {**os.environ, "BENCHLIB_OUTCOME": outcome, "BENCHLIB_STUDY": study}
+        try:
+            done = Shell(environment=variables).run(
+                ["/bin/sh", "-c", command], cwd=Path.cwd(), timeout_s=_NOTIFY_S
+            )
+            done.insist(StudyError, "it")
+        except BenchlibError as reason:
+            yield f"the command of 'notify' failed: {reason}"
+
+
+@dataclass
+class _Page:
+    """The page of progress."""
+
+    path: Path
+    parts: list[Part]
+    _written_s: float = 0.0
+
+    def refresh(self) -> None:
+        """Write the page again, at most once a minute."""
+        if time.monotonic() - self._written_s >= _REFRESH_S:
+            self.write()
+
+    def write(self) -> None:
+        """Write the page."""
+        self._written_s = time.monotonic()
+        rows: list[dict[str, Any]] = [
+            {
+                "name": part.name,
+                "page": (self.path.parent / f"{part.name}.html").is_file(),
+                "state": part.state,
+                "trials": f"{saved} of {saved + left}",
+                "left": time_words(seconds) if left else "",
+                "seconds": seconds,
+                "line": part.line,
+            }
+            for part in self.parts
+            for saved, left, seconds in [part.counts()]
+        ]
+        todo = [row["seconds"] for row in rows if row["state"] in ("waiting", "running")]
+        now = f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
+        text = render(
+            "campaign.html.j2",
+            rows=rows,
+            left=time_words(sum(todo)),
+            goes_on=bool(todo),
+            now=now,
+            contents=[],
+        )
+        write_file(self.path, text)

@@ -1,0 +1,142 @@
+"""What a study in place costs the other sessions of a busy server: their latency with and without it.
+
+A server of its own has the traffic of others: pgbench at a fixed rate. Each round has three windows, in random
+order: without a study, without once more (the A/A), and with trials in place one after another. The figures go to
+data/benchmarks/in_place.csv.
+
+    python benchmarks/in_place.py --rounds 20 --seconds 20 --rate 400
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from benchlib.host.shell import Shell, server_user, stop
+from benchlib.load.parse import parse_text
+from benchlib.plan.design import Trial
+from benchlib.plan.level import Level
+from benchlib.plan.model import Factor, Load, Plan
+from benchlib.plan.workload import Workload
+from benchlib.server.cluster import SUPERUSER, Cluster
+from benchlib.server.installations import find_installation, find_pgbench, runnable_by
+from benchlib.server.remote import Remote
+from benchlib.server.rights import Target
+from benchlib.study.bench import Bench, open_bench
+
+WINDOWS = ("without", "without again", "with")
+SCALE = 10
+READS = "\\set a random(1, 100000 * :scale)\nSELECT abalance FROM pgbench_accounts WHERE aid = :a;"
+
+
+@click.command()
+@click.option("--rounds", default=20, show_default=True)
+@click.option("--seconds", default=20, show_default=True, help="of each window")
+@click.option("--rate", default=400, show_default=True, help="transactions per second of the others")
+@click.option("--clients", default=4, show_default=True, help="of the others")
+@click.option(
+    "--out", default=Path("data/benchmarks/in_place.csv"), show_default=True, type=click.Path(path_type=Path)
+)
+def main(rounds: int, seconds: int, rate: int, clients: int, out: Path) -> None:
+    """Measure, print the ratios with their 95 % intervals, and save every window."""
+    rows: list[dict[str, object]] = []
+    with _server() as (cluster, shell):
+        connection = [f"--host={cluster.sockets}", f"--username={SUPERUSER}"]
+        pgbench = runnable_by(shell, find_pgbench(), cluster.folder.parent).program("pgbench")
+        shell.run([pgbench, "--initialize", "--quiet", f"--scale={SCALE}", *connection, "postgres"])
+        options = [f"--rate={rate}", f"--client={clients}", f"--time={seconds}", "--no-vacuum"]
+        others: list[str | Path] = [pgbench, *connection, *options, "postgres"]
+        target = {"server": f"postgresql://{SUPERUSER}@/postgres?host={cluster.sockets}", "in_place": True}
+        calls = _calls(shell, others, cluster.folder.parent / "calls", target)
+        with open_bench(_plan(target, calls), "in place") as bench:
+            trials = 0
+            for number in range(1, rounds + 1):
+                for window in random.sample(WINDOWS, len(WINDOWS)):
+                    log = cluster.folder.parent / f"{number}-{window}"
+                    process = shell.start(others, log=log)
+                    before = trials
+                    while process.poll() is None:
+                        if window == "with":
+                            trials += 1
+                            _trial(bench, trials)
+                        else:
+                            with contextlib.suppress(TimeoutError):
+                                process.wait(timeout=seconds + 30)
+                    read = parse_text(log.read_text(), kind="pgbench_summary")
+                    ms = read["latency_average_ms"]
+                    rows.append(
+                        {
+                            "round": number,
+                            "window": window,
+                            "ms": ms,
+                            "tps": read["tps"],
+                            "trials": trials - before,
+                        }
+                    )
+                print(f"round {number} of {rounds}", flush=True)
+    table = pd.DataFrame(rows)
+    table.to_csv(out, index=False, float_format="%.4f")
+    logs = np.log(table.pivot(index="round", columns="window", values="ms"))
+    for window in WINDOWS[1:]:
+        ratio = logs[window] - logs["without"]
+        low, high = stats.t.interval(0.95, len(ratio) - 1, ratio.mean(), stats.sem(ratio))
+        print(f"{window}: {_percent(ratio.mean())} latency of the others [{_percent(low)}, {_percent(high)}]")
+
+
+def _percent(log_ratio: float) -> str:
+    return f"{100 * np.expm1(log_ratio):+.1f} %"
+
+
+def _calls(shell: Shell, others: list[str | Path], log: Path, target: dict[str, object]) -> float:
+    """Return the calls per second that a study would measure."""
+    process = shell.start(others, log=log)
+    try:
+        return Remote(Target.model_validate(target)).calls_per_s()
+    finally:
+        stop(process)
+
+
+def _plan(target: dict[str, object], calls: float) -> Plan:
+    level = Level.model_validate({"target": target})
+    return Plan(
+        factor=Factor(question="?", baseline="a", levels={"a": level, "b": level.changed(settings={"jit": "off"})}),
+        workload=Workload.model_validate({"name": "reads", "title": "Reads", "scripts": [{"sql": READS}]}),
+        load=Load(clients=2, threads=1, duration_s=2, warmup_s=0), scale=SCALE, seed=1, calls_tps=calls,
+    )  # fmt: skip
+
+
+def _trial(bench: Bench, number: int) -> None:
+    """Run a trial of the levels in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        measured = bench.measure(Trial(number, 1, "ab"[number % 2], number), Path(folder))
+    if measured.error:
+        raise click.ClickException(measured.error)
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[tuple[Cluster, Shell]]:
+    """Yield a running server that no study has made."""
+    shell, folder = Shell(server_user()), Path(tempfile.mkdtemp(prefix="bl", dir="/var/tmp"))
+    folder.chmod(0o755)
+    cluster = Cluster(shell, runnable_by(shell, find_installation(None), folder), folder / "c")
+    try:
+        cluster.create(())
+        cluster.configure({})
+        cluster.start()
+        yield cluster, shell
+    finally:
+        cluster.stop(immediately=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
