@@ -158,8 +158,10 @@ def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch
     def loaded(templates: Templates, level: Level, workload: Workload) -> Cluster:
         key = (level.postgres, level.initdb, level.sql, workload.contents, templates.scale)
         if key not in _LOADED:
-            copy = load(templates, level, workload).clone(shelter / f"loaded{len(_LOADED)}")
-            _LOADED[key] = hurried(copy)
+            origin = load(templates, level, workload)
+            _LOADED[key] = hurried(origin.clone(shelter / f"loaded{len(_LOADED)}"))
+            if level.sql:
+                templates.costs[_LOADED[key].folder] = templates.costs[origin.folder]
         return _LOADED[key]
 
     def hurried_program(templates: Templates, name: str, level: Level) -> Path:

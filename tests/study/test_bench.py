@@ -22,7 +22,7 @@ from benchlib.study.environment import Environment
 from benchlib.study.experiment import shown
 from benchlib.study.frames import OpenStudy
 from benchlib.study.preflight import preflight
-from benchlib.study.records import Counters, Samples
+from benchlib.study.records import Cost, Counters, Samples
 
 pytestmark = [pytest.mark.pg, pytest.mark.usefixtures("ready_clusters", "unguarded")]
 
@@ -75,6 +75,16 @@ def test_rows_that_pgbench_did_not_write_fail_the_trial_and_remove_the_cluster(
     assert re.search(message, measurement.error or "")
     assert "tps =" in (folder / "stdout").read_text(), "the evidence is kept"
     assert list(bench.workspace.glob("c*")) == []
+
+
+def test_a_trial_has_the_cost_of_its_level_s_sql(trials):
+    levels = {"first": {}, "second": {"sql": "CREATE INDEX ON test_table (value);"}}
+    bench = trials.bench(bench_plan(levels, arrangement="fresh"))
+    measurement, folder = trials.run(bench, "second")
+    assert measurement.error is None
+    cost = Cost.from_bytes((folder / Cost.FILE).read_bytes())
+    assert min(cost.seconds, cost.size_bytes, cost.wal_bytes) > 0
+    assert not (trials.run(bench, "first")[1] / Cost.FILE).exists()
 
 
 def test_load_and_warm_up_use_different_rows(trials):
