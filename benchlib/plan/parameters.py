@@ -166,15 +166,16 @@ def _as_matrix(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]
         values = values | {name: sizes[name] for name in _MATRIX if name in sizes and name not in own}
     if not any(values[name] for name in _MATRIX):
         return values
-    if clash := {"levels", "grid"} & {*given}:
-        raise InputError(
-            f"parameter {min(clash)}: 'workloads' and 'versions' make the levels; give only one of them"
-        )
+    for name in {"levels", "grid"} & {*given}:
+        if values[name]:
+            raise InputError(
+                f"parameter {name}: 'workloads' and 'versions' make the levels; give only one of them"
+            )
     named = ("baseline", "against", "answers", "only", "lead", "caveat", "conditions")
     emptied = {name: type(values[name])() for name in named if name in values and name not in given}
     if "versions" in own and "leave_out" not in given:  # whoever names a version wants it
         emptied["leave_out"] = False
-    return values | {"profiles": _without_levels(values["profiles"])} | emptied
+    return values | {"levels": {}, "profiles": _without_levels(values["profiles"])} | emptied
 
 
 def _without_levels(profiles: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,6 +190,8 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
     """Return the values; a user's own levels empty the parameters that name the notebook's."""
     if values.keys() >= {*_MATRIX, "profiles"}:
         values = _as_matrix(values, given)
+        if any(values[name] for name in _MATRIX):
+            return values
     own_levels = "levels" in given or "grid" in given
     if own_levels and "question" in values and not ("question" in given and values["question"].strip()):
         raise InputError("parameter question: your own levels need their own question, in the file or by -p")

@@ -151,11 +151,11 @@ def survey(
 
 
 def blocks_to_confirm(cells: int, sd: float, alpha: float = 0.05) -> int:
-    """Return the fresh blocks that confirm a change of 5 % in one of ``cells``, with a power of 95 %.
+    """Return the fresh blocks that confirm a change of 5 % in one of ``cells``, with a power of 98 %.
 
     ``sd`` is a trial's deviation in log units.
     """
-    return blocks_to_find(Plan(alpha, cells, 0.0), sd, CHANGE, 0.95)
+    return blocks_to_find(Plan(alpha, cells, 0.0), sd, CHANGE, 0.98)
 
 
 def _cut(error: np.ndarray, df: np.ndarray) -> np.ndarray:

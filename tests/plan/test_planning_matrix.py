@@ -57,5 +57,6 @@ def test_a_profile_may_be_a_matrix_unless_levels_are_chosen():
     values = checked(PARAMETERS, {})
     assert (values["workloads"], values["versions"], values["leave_out"]) == (["w"], ["16", "17", "18"], True)
     assert values["profiles"]["quick"].keys() == {"workloads", "versions"}
+    assert checked(PARAMETERS, values) == values, "as a saved study gives them"
     chosen = checked(PARAMETERS, {"only": ["tuned"]})
     assert (chosen["versions"], chosen["answers"]) == ([], {"tuned": "it"})
