@@ -1,5 +1,6 @@
 """Changes of a loaded database's schema: the statements of a level, and what they cost."""
 
+import re
 import secrets
 import tempfile
 import time
@@ -14,6 +15,9 @@ from benchlib.server.remote import Remote
 LIMIT_S = 3600
 """The longest time for one statement, in seconds."""
 _LOCK_LIMIT_S = 30
+_SHOWN = 200
+_OUTSIDE = "DISCARD ALL"
+"""A statement that fails in a transaction."""
 _SIZE = "SELECT pg_database_size(current_database())"
 _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 
@@ -45,10 +49,15 @@ def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored:
         "PGOPTIONS": f"{shell.environment.get('PGOPTIONS', '')} {options}".strip(),
     }
     with tempfile.TemporaryFile() as script:
-        script.write(f"\\restrict {secrets.token_hex(16)}\n{sql}\n".encode())
+        script.write(f"\\restrict {secrets.token_hex(16)}\n{sql}\n{_OUTSIDE};\n".encode())
         script.seek(0)
         done = psql(server, replace(shell, environment=environment), script, role)
-    done.insist(LoadError, "the level's sql fails")
+    if done.returncode:
+        found = re.search(r"^STATEMENT: (.*)", done.stderr, re.MULTILINE | re.DOTALL)
+        statement = " ".join(found[1].split()) if found else ""
+        if statement == f"{_OUTSIDE};":
+            raise LoadError("the level's sql begins a transaction that it does not commit")
+        raise LoadError(f"the level's sql fails: {done.complaint}; statement: {statement[:_SHOWN]}")
     seconds = time.monotonic() - started
     cost = SchemaCost(seconds, int(server.value(_SIZE)) - before[0], int(server.value(_WAL)) - before[1])
     if cost.wal_bytes == 0:
