@@ -18,13 +18,16 @@ _LOCK_LIMIT_S = 30
 _SHOWN = 200
 _OUTSIDE = "DISCARD ALL"
 """A statement that fails in a transaction."""
-_SIZE = "SELECT pg_database_size(current_database())"
+_SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+WHERE relkind IN ('r', 'm') AND nspname !~ '^(pg_|information_schema$)'"""
 _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 
 
 @dataclass(frozen=True)
 class SchemaCost:
-    """The cost of a schema change: seconds, growth of the database, WAL written (of all sessions), in bytes."""
+    """The cost of a schema change: seconds, growth of the tables, WAL written (of all sessions), in bytes."""
 
     seconds: float
     size_bytes: int
@@ -42,7 +45,9 @@ def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored:
 
     """
     role = OWNER if restored and isinstance(server, Cluster) else None
-    before, started = (int(server.value(_SIZE)), int(server.value(_WAL))), time.monotonic()
+    own_schema = isinstance(server, Remote) and server.target.own_schema
+    size = f"{_SIZE} AND nspname = current_schema()" if own_schema else _SIZE
+    before, started = (int(server.value(size)), int(server.value(_WAL))), time.monotonic()
     options = f"-c statement_timeout={LIMIT_S}s -c lock_timeout={_LOCK_LIMIT_S}s"
     environment = {
         **shell.environment,
@@ -59,7 +64,7 @@ def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored:
             raise LoadError("the level's sql begins a transaction that it does not commit")
         raise LoadError(f"the level's sql fails: {done.complaint}; statement: {statement[:_SHOWN]}")
     seconds = time.monotonic() - started
-    cost = SchemaCost(seconds, int(server.value(_SIZE)) - before[0], int(server.value(_WAL)) - before[1])
+    cost = SchemaCost(seconds, int(server.value(size)) - before[0], int(server.value(_WAL)) - before[1])
     if cost.wal_bytes == 0:
         raise LoadError("the level's sql changes nothing in the database: leave it out, or mend it")
     server.vacuum("ANALYZE")

@@ -15,7 +15,7 @@ ANALYZED = "SELECT count(*) FROM pg_stats WHERE tablename = 't'"
 @pytest.fixture
 def server(started):
     cluster = started(autovacuum="off")
-    cluster.execute(TABLE)
+    cluster.execute(TABLE, "VACUUM t")  # which ends the table after its last row
     return cluster
 
 
@@ -28,9 +28,8 @@ def test_a_change_costs_time_size_and_wal_and_statistics_are_new(server):
     cost = change(
         server, "CREATE INDEX CONCURRENTLY a ON t (i); VACUUM t;\nCREATE STATISTICS s ON i, j FROM t;"
     )
-    # pages have free space, and the catalogs' cache file is gone meanwhile
-    least = server.value("SELECT pg_relation_size('a') / 2")
-    assert (cost.seconds > 0, cost.size_bytes > least, cost.wal_bytes > least) == (True, True, True)
+    size = server.value("SELECT pg_relation_size('a')")
+    assert (cost.seconds > 0, cost.size_bytes >= size, cost.wal_bytes > size / 2) == (True, True, True)
     assert server.value(ANALYZED) == 2
     assert server.value("SELECT count(*) FROM pg_statistic_ext_data") == 1
     assert change(server, "DROP INDEX a;").size_bytes < 0
