@@ -169,7 +169,10 @@ def find_installation(name: str | None = None) -> Installation:
     if installation := found(name):
         return installation
     there = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
-    raise PreflightError(f"{name} is not installed here (available: {there}): 'benchlib postgres install'")
+    raise PreflightError(
+        f"PostgreSQL {name} is not installed here (available: {there}): "
+        "'benchlib postgres install VERSION' fetches others"
+    )
 
 
 def found(name: str) -> Installation | None:
