@@ -41,6 +41,7 @@ def compare_queries(
 
     - ``query``; ``share_percent``: its share of the time of all transactions, at the reference
     - ``base, mean``: mean latency in ms; ``base_p95, mean_p95``: means of the trials' p95, null if unknown
+    - ``limit``: why a comparison is invalid, else empty
     - ``plan``: ``same``, ``changed: Seq Scan on t → Index Scan using i on t``, null if unknown
 
     Raises:
@@ -71,11 +72,11 @@ def compare_queries(
             families=len(groups),
             **arguments,
         )
-        frames.append(_with_queries(effects[~effects["level"].isin(arms)], query, rows))
+        frames.append(_with_queries(effects[~effects["level"].isin(arms)], query, rows, arms))
     order = {level: number for number, level in enumerate(compared)}
     found = [row for frame in frames for row in frame.to_dict("records")]
     found.sort(key=lambda row: (order[row["level"]], -np.nan_to_num(row["share_percent"])))
-    columns = [*SHOWN, *(name for name in COLUMNS if name not in (*SHOWN, "answer"))]
+    columns = [*SHOWN, "limit", *(name for name in COLUMNS if name not in (*SHOWN, "answer"))]
     joined = pd.DataFrame(found, columns=columns)
     facts = frames[0].attrs if frames else {}
     joined.attrs = facts | {"kind": QUERIES, "baseline": baseline, "controls": list(controls), "warnings": []}
@@ -83,7 +84,7 @@ def compare_queries(
     return joined
 
 
-def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame) -> pd.DataFrame:
+def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
     """Return the effects of one query with its shares, p95 and plans."""
     means = rows.groupby("level")[["share_percent", "latency_p95_ms"]].mean()
     plans = rows.groupby("level")["plan"].first() if "plan" in rows else pd.Series(dtype=object)
@@ -91,8 +92,15 @@ def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame) -> pd.D
         plan_change(plans.get(level), plans.get(other))
         for level, other in zip(effects["level"], effects["against"], strict=True)
     ]
+    grave = [warning for warning in effects.attrs["warnings"] if warning["grave"]]
+    invalid = effects[effects["verdict"].eq("invalid")]
+    why = {
+        level: next((w["text"] for w in grave if w["level"] in (None, level, other, *arms)), "")
+        for level, other in zip(invalid["level"], invalid["against"], strict=True)
+    }
     return effects.assign(
         query=query,
+        limit=[why.get(level, "") for level in effects["level"]],
         share_percent=effects["against"].map(means["share_percent"]),
         base_p95=effects["against"].map(means["latency_p95_ms"]),
         mean_p95=effects["level"].map(means["latency_p95_ms"]),

@@ -3,13 +3,14 @@
 import re
 
 import pytest
-from asked import GIB, QUICK, TUNED, VALUES, levels, planned, refused
+from asked import GIB, QUICK, TUNED, VALUES, WORKLOADS, levels, planned, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError
 from benchlib.plan.model import Study
 from benchlib.plan.planning import study_name
+from benchlib.plan.workload import Data, Script, Workload
 
 OWN = levels("tuned", slow={"load": {"rate": "10 % of capacity"}})
 RUNGS = {
@@ -93,6 +94,15 @@ def test_a_rate_is_a_number_or_a_share_of_a_capacity_still_to_be_measured(change
     plan = planned(**changes).plan
     assert (plan.load.rate, plan.metric, plan.capacity_tps) == (rate, metric, None)
     assert plan.load.transaction_log == (metric == "latency_p99_ms")
+
+
+def test_several_queries_on_real_data_log_their_transactions_for_their_p95(monkeypatch):
+    scripts = tuple(Script(sql=f"SELECT {number};") for number in (1, 2))
+    shop = Workload(name="shop", title="Shop", data=Data(file="shop.dump"), scripts=scripts)
+    monkeypatch.setitem(WORKLOADS, "shop", shop)
+    assert planned(workload="shop").plan.load.transaction_log
+    monkeypatch.setitem(WORKLOADS, "shop", shop.model_copy(update={"scripts": scripts[:1]}))
+    assert not planned(workload="shop").plan.load.transaction_log
 
 
 def test_the_study_has_the_name_asked_for_or_one_of_factor_profile_and_shares():

@@ -61,6 +61,13 @@ def test_levels_of_another_workload_are_compared_with_their_own_reference(make_q
     assert len(compared) == 3
 
 
+def test_a_query_whose_control_differs_is_invalid_and_says_why(make_queries):
+    found = compare_queries(make_queries(fine={}, odd={"control": 0.4, "x": 0.3}), **ONE).set_index("query")
+    assert found.loc["odd", "verdict"] == "invalid"
+    assert "“control” differs from the baseline" in found.loc["odd", "limit"]
+    assert found.loc["fine", "limit"] == ""
+
+
 @pytest.mark.parametrize(
     ("plan", "reference", "words"),
     [
