@@ -20,6 +20,8 @@ from benchlib.report.model import Answer, PageData
 from benchlib.report.site import saved_pages
 from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
+from benchlib.stats.matrix import first_changes, steps
+from benchlib.stats.multiple import benjamini_hochberg
 from benchlib.stats.queries import compare_queries
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.frames import OpenStudy
@@ -27,8 +29,8 @@ from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "beside", "compare", "compare_queries", "ladder", "open_study", "open_summary", "page_table", "plot",
-    "screen", "steepest",
+    "additivity", "benjamini_hochberg", "beside", "compare", "compare_queries", "first_changes", "ladder", "open_study",
+    "open_summary", "page_table", "plot", "screen", "steepest", "steps",
 ]  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from benchlib.study.store import DATA_VARIABLE
 Runnable = Callable[[Installation], Installation]
 Make = Callable[..., Cluster]
 _LOADED: dict[tuple[object, ...], Cluster] = {}
+_COSTS: dict[Path, Any] = {}
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
@@ -156,12 +157,12 @@ def ready_clusters(shelter: Path, runnable: Runnable, created: Make, monkeypatch
         return make(templates, level) if level.initdb else created(level.postgres)
 
     def loaded(templates: Templates, level: Level, workload: Workload) -> Cluster:
-        key = (level.postgres, level.initdb, level.sql, workload.contents, templates.scale)
+        key = (level.postgres, level.initdb, workload.contents, level.sql, templates.scale)
         if key not in _LOADED:
             origin = load(templates, level, workload)
             _LOADED[key] = hurried(origin.clone(shelter / f"loaded{len(_LOADED)}"))
-            if level.sql:
-                templates.costs[_LOADED[key].folder] = templates.costs[origin.folder]
+            _COSTS[_LOADED[key].folder] = templates.costs.get(origin.folder)
+        templates.costs[_LOADED[key].folder] = _COSTS[_LOADED[key].folder]
         return _LOADED[key]
 
     def hurried_program(templates: Templates, name: str, level: Level) -> Path:

@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
               help="A YAML file of parameters, or of levels and their question; or NAME.study.json of a saved study.")  # fmt: skip
 @click.option("--confirm", is_flag=True,
-              help="Run all combinations of the large changes of a saved screening, as the study NAME-confirmed.")  # fmt: skip
+              help="Run what a saved screening or survey has found in fresh blocks, as the study NAME-confirmed.")  # fmt: skip
 @click.option("--profile", help="The sizes: quick, standard or full (the notebook's own).")
 @click.option("--fleet", type=FILE, help="A YAML file of hosts that run the study instead of this one.")
 @flag("--help-notebook", help="List the notebook's parameters and stop.")
@@ -159,6 +159,8 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     def as_saved(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
             return {name: as_saved(inner, name) for name, inner in value.items()}
+        if key == "workloads":
+            return [saved.get(name, name) for name in value]
         return saved.get(value, value) if key == "workload" else value
 
     whole = {} if own.get("workload") in library else {"workload": str(file.absolute())}

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from benchlib.host import files
 from benchlib.levers.lever import Lever
-from benchlib.load.workloads.sql import spoken
+from benchlib.load.workloads.sql import spoken, tokens
 from benchlib.plan.model import Plan
 from benchlib.plan.words import decoded
 
@@ -19,7 +19,7 @@ _SHOWN = 200
 def _statements(value: Any) -> Any:
     """Return statements as one text; a list is joined, the name of a file is read."""
     if isinstance(value, list | tuple):
-        value = ";\n".join(str(one).strip().rstrip(";") for one in value)
+        value = "\n".join(_ended(str(one)) for one in value)
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -28,12 +28,20 @@ def _statements(value: Any) -> Any:
             text = decoded(files.read_plain(Path(text))).strip()
         except OSError as reason:
             raise ValueError(f"{value.strip()}: it cannot be read: {reason.strerror}") from None
-    tokens = spoken(text)
-    if not tokens:
+        if "\ufffd" in text:
+            raise ValueError(f"{value.strip()}: it is not UTF-8")
+    words = spoken(text)
+    if all(part == ";" for _, part in words):
         raise ValueError("there is no statement in it")
-    if commands := [part for kind, part in tokens if kind == "refused" and part.startswith("\\")]:
+    if commands := [part for kind, part in words if kind == "refused" and part.startswith("\\")]:
         raise ValueError(f"{commands[0]} is a command of psql, not SQL: leave it out")
-    return f"{text.rstrip('; ')};"
+    return _ended(text)
+
+
+def _ended(text: str) -> str:
+    """Return statements with one semicolon at the end, after a last comment."""
+    text = text.strip().rstrip("; \n")
+    return f"{text}\n;" if text and tokens(text)[-1][1].startswith("--") else f"{text};"
 
 
 class SqlLever(Lever):

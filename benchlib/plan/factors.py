@@ -7,10 +7,12 @@ from itertools import product
 from benchlib.errors import InputError
 from benchlib.plan.design import screening
 from benchlib.plan.level import Level, Values
-from benchlib.plan.model import Declared, Factor
+from benchlib.plan.model import Declared, Factor, among
 
 CONTROL = "control"
 _LONGEST = 80  # characters of a level's name
+_AGAIN = 3
+"""Further trials of each reference in a block of a survey."""
 Only = list[str] | dict[str, list[str]] | None
 ReadLevel = Callable[[str, Values], Level]
 """Makes a level from its name and its patch."""
@@ -49,6 +51,8 @@ def make_factor(
         why = next(iter(reasons.values()), "give levels, or a grid of dimensions")
         raise InputError(f"parameter levels: no level can run; {why}")
     baseline = declared.baseline or next(iter(levels))
+    if baseline not in wanted:  # some values of a grid, such as a version
+        baseline = next((name for name in levels if among(baseline, cells.get(name, {}).values())), baseline)
     if baseline in reasons:
         raise InputError(f"parameter baseline: '{baseline}' cannot be run here: {reasons[baseline]}")
     if baseline not in levels:
@@ -56,10 +60,16 @@ def make_factor(
     if declared.along:
         # if only one value of it is left: the last dimension that has several
         dimensions = [declared.along, *reversed([name for name in declared.grid if name != declared.along])]
-        against = next(filter(None, (_along(cells, name, levels) for name in dimensions)), {})
+        against = next(filter(None, (_along(cells, name, levels, baseline) for name in dimensions)), {})
+    if declared.survey:
+        if not against:
+            raise InputError(
+                "parameter survey: needs a grid that is compared along a dimension, as workloads and versions"
+            )
+        levels, cells, against = _repeated(levels, cells, against)
     if declared.shares_of:
         levels = _shares(declared.shares_of, levels, baseline)
-    count = declared.controls
+    count = 0 if declared.survey else declared.controls  # each reference of a survey is repeated
     controls = tuple(CONTROL if count == 1 else f"{CONTROL} {i + 1}" for i in range(count))
     if clash := [name for name in controls if name in levels]:
         raise InputError(f"level “{clash[0]}”: this name is reserved for the A/A control; choose another")
@@ -201,10 +211,31 @@ def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...],
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 5]}… {number}"
 
 
-def _along(cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level]) -> dict[str, str]:
-    """Return each level's reference: the first level that differs from it in ``along`` alone."""
-    first: dict[tuple[str, ...], str] = {}
+def _along(
+    cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level], baseline: str
+) -> dict[str, str]:
+    """Return each level's reference: the level that differs from it in ``along`` alone.
+
+    It has the baseline's value of that dimension, or else the first.
+    """
     rests = {
         name: tuple(end for dimension, end in cells[name].items() if dimension != along) for name in levels
     }
-    return {name: first[rest] for name, rest in rests.items() if first.setdefault(rest, name) != name}
+    first: dict[tuple[str, ...], str] = {}
+    for name in sorted(levels, key=lambda name: cells[name][along] != cells[baseline][along]):
+        first.setdefault(rests[name], name)
+    return {name: first[rest] for name, rest in rests.items() if first[rest] != name}
+
+
+def _repeated(
+    levels: dict[str, Level], cells: dict[str, dict[str, str]], against: Mapping[str, str]
+) -> tuple[dict[str, Level], dict[str, dict[str, str]], dict[str, str]]:
+    """Return levels, cells and references of a survey: with further trials of each reference."""
+    repeats = {
+        f"{name}, again {n}": name for name in dict.fromkeys(against.values()) for n in range(1, _AGAIN + 1)
+    }
+    return (
+        levels | {again: levels[name] for again, name in repeats.items()},
+        cells | {again: cells[name] for again, name in repeats.items()},
+        {**against, **repeats},
+    )

@@ -32,6 +32,8 @@ _METRICS = (
     Metric("tps", "throughput", "tps", True),
     # transactions, or rows where loading is measured: comparable inside one workload
     Metric("speed", "speed", "per s", True),
+    # of one script of a workload that counts it
+    Metric("new_orders_per_minute", "new orders per minute", "per min", True),
     Metric("latency_average_ms", "mean latency", "ms"),
     Metric("latency_stddev_ms", "latency deviation", "ms"),
     Metric("latency_p50_ms", "median latency", "ms"),

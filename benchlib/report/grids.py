@@ -8,13 +8,16 @@ from matplotlib.figure import Figure
 
 from benchlib.plan.metrics import percent_words
 from benchlib.report.display import described
-from benchlib.report.style import INK, MUTED
+from benchlib.report.style import BAND, BLUE, INK, MUTED, PAPER, mark_of
 
 _WIDTH, _CELL, _ROOM = 9.6, 0.85, 8.4
 """Inches: the width of a figure, the least width of a cell, and the width of all cells of a figure."""
 CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
 """From worse to better. Fills and text are the same on light and dark pages."""
 ON_CELL = "#101010"
+_PALE = 0.12
+"""The strength of the colour of a surveyed cell that does not stand out."""
+_SURVEYED = "A survey: bold cells stand out and are not confirmed; pale cells do not stand out."
 _MEAN = "geometric\nmean"
 
 
@@ -47,13 +50,14 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
     size = (_WIDTH, tall * (1.2 + 0.5 * (cells[down].nunique() + 1)))
     figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, sharey=True, layout="constrained")
     biggest = max([0.01, *cells["log"].dropna().abs()])
+    survey = any(warning["code"] == "survey" for warning in compared.attrs.get("warnings", ()))
     better = 1 if compared.attrs.get("higher_is_better", True) else -1
     look = {"vmin": -biggest, "vmax": biggest, "cmap": CHANGES, "cbar": False, "linewidths": 2}
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     for ax, (panel, of_panel) in zip(axes.flat, panels, strict=False):
         logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
-        sns.heatmap(better * logs, ax=ax, **look)
+        sns.heatmap(better * (logs.where(sure, _PALE * logs) if survey else logs), ax=ax, **look)
         for (y, x), words in np.ndenumerate(text.to_numpy()):
             colour = ON_CELL if np.isfinite(logs.to_numpy()[y, x]) else MUTED
             weight = "bold" if sure.iat[y, x] else "normal"
@@ -69,10 +73,64 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
             ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
     title = f"Change of {compared.attrs.get('title', 'the metric')} in each cell of the grid"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    caption = "Blue is better, orange is worse. Bold: shown to differ, all cells judged together."
+    caption = "Blue is better, orange is worse. "
+    caption += _SURVEYED if survey else "Bold: shown to differ, all cells judged together."
     caption += " In the means, the reference counts as no change." if shared else ""
     rows = compared[["against", "percent_change", "ci_low", "ci_high", "verdict"]]
     described(figure, caption, design.join(rows, how="inner").reset_index())
+    return figure
+
+
+def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
+    """Draw the changes along the last dimension, a panel for each value of the others; bands are intervals."""
+    *others, along = design
+    order = [*dict.fromkeys(design[along])]
+    margin = 100 * compared.attrs.get("margin", 0.0)
+    cells = compared.join(design, on="level")
+    panels = list(cells.groupby(others, sort=False))
+    wide = min(len(panels), 4)
+    tall = -(-len(panels) // wide)
+    figure, axes = plt.subplots(
+        tall,
+        wide,
+        figsize=(_WIDTH, 0.6 + 1.9 * tall),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
+    )
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    for ax, (names, panel) in zip(axes.flat, panels, strict=False):
+        reference = design[along][str(panel["against"].iloc[0])]
+        points = panel.set_index(along)[["percent_change", "ci_low", "ci_high"]].where(
+            panel.set_index(along)["verdict"].ne("invalid")
+        )
+        points = points.reindex(order)
+        points[points.index == reference] = 0.0
+        at = range(len(order))
+        ax.axhspan(-margin, margin, color=BAND, linewidth=0)
+        ax.axhline(0, color=INK, linewidth=0.8)
+        ax.fill_between(at, points["ci_low"], points["ci_high"], color=BLUE, alpha=0.25, linewidth=0)
+        ax.plot(at, points["percent_change"], color=BLUE, linewidth=1)
+        for x, (name, change) in enumerate(points["percent_change"].items()):
+            verdict = panel.set_index(along)["verdict"].get(name)
+            look = mark_of(verdict)
+            face = look.colour if look.filled or verdict is None else PAPER
+            ax.plot(x, change, look.marker, color=look.colour, markerfacecolor=face, markersize=5)
+        ax.set_xticks(at, order)
+        ax.set_title(", ".join(map(str, names)), loc="left", fontweight="normal")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:+g} %".replace("-", "−"))
+    figure.suptitle(
+        f"Change of {compared.attrs.get('title', 'the metric')} by {along}",
+        x=0.01,
+        ha="left",
+        fontweight="bold",
+    )
+    caption = "Blue bands: intervals, for all panels together; the grey band is the margin. Grey point: the reference."
+    described(
+        figure, caption, cells[[*others, along, "against", "percent_change", "ci_low", "ci_high", "verdict"]]
+    )
     return figure
 
 
@@ -89,7 +147,7 @@ def _matrix(
         return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)
 
     logs, text, means = of("log"), of("text").fillna(""), of("mean").astype(float)
-    sure = of("verdict").isin(["faster", "slower"])
+    sure = of("verdict").isin(["faster", "slower", "stands out"])
     if means.notna().sum(axis=1).gt(1).any():
         logs[_MEAN] = means.mean(axis=1).where(means.notna().any(axis=1))
     if means.notna().sum().gt(1).any():

@@ -24,6 +24,7 @@ VERDICTS = {
     "slower": "{level} was slower than {against}: {change}.",
     "equivalent": "{level} and {against} were equivalent within ±{margin}: {change}.",
     "inconclusive": "{level} against {against} is inconclusive: {change}.",
+    "stands out": "{level} stands out from {against}, not confirmed: {change}.",
     "invalid": "{level} against {against} has no valid result.",
     "differs by host": "The effect of {level} against {against} differs by host.",
 }

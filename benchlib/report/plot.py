@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchlib.plan.metrics import METRICS
 from benchlib.report.display import described
-from benchlib.report.grids import CHANGES, ON_CELL, draw_grid
+from benchlib.report.grids import CHANGES, ON_CELL, draw_grid, draw_multiples
 from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, PAPER, SERIES, mark_of
 
 WIDTH, ROW = 9.6, 0.42
@@ -347,6 +347,15 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     if len(varied) < 2 or not of_grid.any():
         raise _NoRowsError
     return draw_grid(effects[of_grid].set_index("level"), design[varied].astype(str))
+
+
+@styled
+def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
+    """Draw the changes of a grid along its last dimension, such as versions: a panel for each value of the others."""
+    of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
+    if not of_grid.any() or design.shape[1] < 2:
+        raise _NoRowsError
+    return draw_multiples(effects[of_grid], design.astype(str))
 
 
 @styled

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchlib.errors import BenchlibError, InputError, StudyError
@@ -26,9 +27,11 @@ from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import unpublished, without
 from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
 from benchlib.report.notebooks import Node, write_file, write_notebook
+from benchlib.stats.limits import STANDS_OUT
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
 if TYPE_CHECKING:
+    from benchlib.plan.model import Study
     from benchlib.report.model import PageData
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
@@ -85,9 +88,9 @@ def values_of(path: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the grid that confirms a saved screening, as the study ``NAME-confirmed``.
+    """Return the parameters that confirm a saved screening or survey, as the study ``NAME-confirmed``.
 
-    The grid has all combinations of the large changes; the other dimensions have their first value. Other parameters are those
+    A survey gives the cells that stand out, in fresh blocks with a control. Of a screening, the grid has all combinations of the large changes; the other dimensions have their first value. Other parameters are those
     of the screening, unless ``given``.
 
     Raises:
@@ -100,13 +103,23 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
         raise InputError(f"parameter {min(ignored)}: a grid that confirms a screening has its own")
     name = study_name(checked(parameters, given))
     study, data = StudyFolder(name).read(), data_of(name)
-    if not study.declared.screen:
-        raise InputError(f"study '{name}' is no screening: set 'screen: true' and a grid")
+    if not (study.declared.screen or study.declared.survey):
+        raise InputError(
+            f"study '{name}' is no screening or survey: set 'screen: true' and a grid, or 'survey: true'"
+        )
     if data.complete:
         raise InputError(f"study '{name}' is not complete: {data.complete}; run it to its end")
-    large = [answer.level for answer in data.comparisons if answer.verdict in ("faster", "slower")]
+    large = [
+        answer.level for answer in data.comparisons if answer.verdict in ("faster", "slower", STANDS_OUT)
+    ]
     if not large:
         raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
+    if study.declared.survey:
+        own = {"study": f"{name}-confirmed", **_of_survey(study, data), "answers": {}}
+        own |= {"blocks": given["blocks"]} if "blocks" in given else {}
+        return {
+            key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters
+        }
     cells, grid = study.plan.factor.cells.values(), dict[str, dict[str, Any]]()
     # a level's name needs the dimension too, unless a profile patches the level by its value
     bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
@@ -120,6 +133,21 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     return {key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters}
 
 
+def _of_survey(study: Study, data: PageData) -> dict[str, Any]:
+    """Return the parameters of the cells of a survey that stand out, with their references and fresh blocks."""
+    from benchlib.stats.survey import blocks_to_confirm
+
+    factor, out = study.plan.factor, [each for each in data.comparisons if each.verdict == STANDS_OUT]
+    wanted = {name for each in out for name in (each.level, each.against)}
+    arms = 1 + len(factor.repeats) / len({*factor.repeats.values()})
+    # the deviation of a trial, from the error of a cell against all trials of its reference
+    sd = float(median(each.error for each in out)) * math.sqrt(study.blocks / (1 + 1 / arms))
+    return {
+        "survey": False, "only": [name for name in factor.levels if name in wanted],
+        "baseline": factor.cells[factor.baseline]["version"], "blocks": str(blocks_to_confirm(len(out), sd)),
+    }  # fmt: skip
+
+
 def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:
     """Refuse parameters that make no study, or have no effect, before anything starts."""
     if not values.get("run", True):
@@ -127,15 +155,18 @@ def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) ->
         if ignored := [key for key in given if key not in _NAMING and values[key] != saved.get(key)]:
             raise InputError(f"parameter {ignored[0]}: run=false shows a study as it was run; leave it out")
         return
-    from benchlib.study.runs import plan_study  # a saved study needs no levers and servers
+    from benchlib.study.runs import plan_study, with_builder  # a saved study needs no levers and servers
 
-    plan_study({**values, "leave_out": False})
+    plan_study({**with_builder(values), "leave_out": False})
 
 
 def _absolute(value: Any, key: str = "") -> Any:
     """Return parameters with absolute paths: the notebook runs in another folder."""
     if isinstance(value, Mapping):
         return {name: _absolute(inner, str(name)) for name, inner in value.items()}
+    if key == "workloads":
+        names = value.split(",") if isinstance(value, str) else value
+        return [_absolute(str(name).strip(), "workload") for name in names]
     if not isinstance(value, str):
         return value
     if key in _FILES and _FILES[key].fullmatch(value):
@@ -309,8 +340,9 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
     downloads = write_downloads(root, study, executed)
     address = site.address_of(f"{name}.html")
-    # a screening is no comparison of levels
-    repeat = "" if study.study.declared.screen else repeat_command(name, study.comparison)
+    # a screening or a survey is no comparison of levels
+    declared = study.study.declared
+    repeat = "" if declared.screen or declared.survey else repeat_command(name, study.comparison)
     write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
     site.keep(data)
     return data
@@ -326,7 +358,7 @@ def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
     name, plan, parameters = study.name, study.study.plan, study.study.parameters
     replaced = unpublished(plan, parameters)
     patches = [parameters, *(level.model_dump() for level in (plan.base, *plan.factor.levels.values()))]
-    paths = {str(patch.get("workload")) for patch in patches}
+    paths = {str(patch.get("workload")) for patch in patches} | {*map(str, parameters.get("workloads", ()))}
     replaced |= {path: Path(path).name for path in paths if "/" in path}
     workloads = {key: work.published() for key, work in plan.workloads.items()}
     published = plan.changed(workload=plan.workload.published(), workloads=workloads)

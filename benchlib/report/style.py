@@ -48,6 +48,7 @@ MARKS = {
     "slower": Look("orange", "v", "▼"),
     "equivalent": Look("green", "s", "■"),
     "inconclusive": Look("muted", "o", "○", filled=False),
+    "stands out": Look("ochre", "D", "◇", filled=False),
     "invalid": Look("purple", "X", "✕"),
     "differs by host": Look("purple", "D", "◆"),
 }

@@ -198,7 +198,7 @@ class Cluster(Server):
         offset = self.log_size()
         address = self.network.address if self.network else ""
         argv: list[str | Path] = [
-            *(_CUT_OFF if cut_off and self._can_be_cut_off() else ()),
+            *(_CUT_OFF if cut_off and self.can_be_cut_off() else ()),
             program, "-D", self.data, "-h", address, "-k", self.sockets, "-p", str(self.port)
         ]  # fmt: skip
         self._process = self.shell.start(argv, log=self.log, groups=self.groups)
@@ -215,7 +215,8 @@ class Cluster(Server):
             self.stop(immediately=True)
             raise
 
-    def _can_be_cut_off(self) -> bool:
+    def can_be_cut_off(self) -> bool:
+        """Return whether the servers' user can start programs without a network."""
         with contextlib.suppress(TrialError):
             return self.shell.run([*_CUT_OFF, "true"], timeout_s=30).returncode == 0
         return False

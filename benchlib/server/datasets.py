@@ -12,13 +12,14 @@ import re
 import secrets
 import shutil
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import psycopg
 
-from benchlib.errors import InputError, LoadError, PreflightError, TrialError, os_errors_as
+from benchlib.errors import InputError, LoadError, PreflightError, os_errors_as
 from benchlib.host import files
 from benchlib.host.shell import Completed, Shell, which
 from benchlib.load.tool import FILL_LIMIT_S
@@ -28,25 +29,34 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, fetched_root, installations
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.server.server import DATABASE, reason_of
+from benchlib.server.server import DATABASE, asking, fetch, reason_of
 
 OWNER = "benchlib_owner"
 """The role that restores dumps and runs the statements of levels."""
 _DUMP_RATE = 30 << 20
-_GROWTH = {"plain": 2, "archive": 6}
-"""Restored size per byte of a dump, for the check of the disk: indexes, and pg_dump's compression."""
+_LOCK_LIMIT_MS = 10_000
+"""The longest time that pg_dump waits for a table of a server in use, and others wait behind it."""
+_GROWTH, _COMPRESSION = 2, 6
+"""Restored size per byte of SQL (indexes), and SQL per byte of a compressed dump, for the check of the disk."""
 _RESTRICTED_MINORS = {13: 22, 14: 19, 15: 14, 16: 10, 17: 6}
 """The first minor versions whose psql has ``\\restrict``; from 18 on all."""
 _EXTENSION = re.compile(
     rb'CREATE EXTENSION (?:IF NOT EXISTS )?("[^"]+"|[\w-]+)(?: WITH SCHEMA ("[^"]+"|\w+))?;'
 )
 _DROPPED = re.compile(
-    rb"\\(?:un)?restrict |COMMENT ON EXTENSION |ALTER .* OWNER TO |(?:GRANT|REVOKE) .*;$|SET SESSION AUTHORIZATION "
-    rb"|SET (?:transaction_timeout|default_table_access_method|default_with_oids|idle_session_timeout) = "
+    rb"\\(?:(?:un)?restrict|encoding) |COMMENT ON EXTENSION |ALTER .* OWNER TO |(?:GRANT|REVOKE) .*;$|SET SESSION AUTHORIZATION "
+    rb"|SET (?:transaction_timeout|default_table_access_method|default_with_oids|idle_session_timeout"
+    rb"|default_tablespace) = |ALTER DEFAULT PRIVILEGES |SECURITY LABEL "
     rb"|(?:CREATE|ALTER|COMMENT ON) (?:PUBLICATION|SUBSCRIPTION) "
 )
-"""One-line statements of pg_dump that only a superuser or another version can run."""
-_SETTING = re.compile(rb"ALTER DATABASE \S+ SET (.*);")
+"""One-line statements of pg_dump that only a superuser, a role or another version can run."""
+_NAME = rb'(?:"(?:[^"]|"")+"|[^\s",]+)'
+_SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
+_POLICY = re.compile(rb"CREATE POLICY .*? TO (%b(?:, %b)*)(?: USING| WITH CHECK|;)" % ((_NAME,) * 2))
+_OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")
+_TABLES_SIZE = "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%(tables)s::text[]) AS name"
+_DATABASE_SIZE = "SELECT pg_database_size(current_database()) AS bytes"
+_VERSION = b"-- Dumped from database version "
 _COPY = re.compile(rb"COPY .* FROM stdin;\s*$", re.IGNORECASE)
 _END = b"PostgreSQL database dump complete"
 
@@ -72,7 +82,7 @@ def pinned(data: Data, saved: Data | None, tell: Callable[[str], None]) -> Data:
     size = sum(one.stat().st_size for one in ([path] if path.is_file() else path.iterdir()))
     tell(f"reading the dump {path.name}, {size_words(size)}")
     found = data.changed(
-        sha256=_hash(path), mib=size * _GROWTH["plain" if kind == "plain" else "archive"] >> 20
+        sha256=_hash(path), mib=size * _GROWTH * (1 if kind in ("plain", "tar") else _COMPRESSION) >> 20
     )
     if saved and saved.file == data.file and saved.sha256 != found.sha256:
         raise InputError(f"the dump {path.name} has changed since the study began: choose another study name")
@@ -90,6 +100,8 @@ def kind_of(path: Path) -> str:
         if (path / "toc.dat").is_file():
             return "directory"
         raise InputError(f"{path} is no dump: a directory of pg_dump has a file toc.dat")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no file")
     try:
         with path.open("rb") as file:
             head = file.read(512)
@@ -122,15 +134,21 @@ def restore(
 
     """
     path = Path(data.file) if data.file else _kept(data)
+    name = path.name if data.file else f"of service {data.service}"
     if _hash(path) != data.sha256:
-        raise InputError(f"the dump {path.name} has changed since the study began")
+        raise InputError(f"the dump {name} has changed since the study began")
     role = None
     if isinstance(server, Remote):
+        if server.target.own_schema:
+            raise PreflightError(
+                "a dump needs a database of its own, not a schema: leave out 'own_schema' of the target"
+            )
         tell("the dump is restored by the role of the service, with all its rights")
     else:
         role = OWNER
         server.execute(f"CREATE ROLE {OWNER} LOGIN", dbname=server.maintenance)
         server.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}", dbname=server.maintenance)
+        server.execute(f"ALTER SCHEMA public OWNER TO {OWNER}")
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(_text(path, shell, folder))
         read_end, write_end = os.pipe()
@@ -143,7 +161,8 @@ def restore(
     if feed.error:
         raise feed.error
     if done.returncode:
-        raise LoadError(f"the dump {path.name} cannot be restored: {done.complaint}")
+        versions = f"dumped from {feed.version}, restored into {server.version()}"
+        raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions})")
     for setting in feed.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
 
@@ -158,7 +177,7 @@ def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes], role: str | 
     user = role or connection.user
     argv: list[str | Path] = [
         _program("psql", restricted=True).program("psql"), "--no-psqlrc", "--quiet", "--output=/dev/null",
-        "--set=ON_ERROR_STOP=1", f"--dbname={server.database}", *address, *([f"--username={user}"] if user else []),
+        "--set=ON_ERROR_STOP=1", "--echo-errors", f"--dbname={server.database}", *address, *([f"--username={user}"] if user else []),
     ]  # fmt: skip
     return shell.run(argv, stdin=script, timeout_s=FILL_LIMIT_S)
 
@@ -170,6 +189,7 @@ class _Feed(threading.Thread):
         super().__init__(daemon=True)
         self.text, self.server, self.out = text, server, out
         self.settings = list[str]()
+        self.version = "an unknown version"
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -178,14 +198,24 @@ class _Feed(threading.Thread):
             with contextlib.suppress(BrokenPipeError), self.out:  # psql says why it ended
                 self.out.write(f"\\restrict {secrets.token_hex(16)}\n".encode())
                 self.out.writelines(self._lines())
+        except (OSError, EOFError, zlib.error) as error:
+            self.error = LoadError(f"the dump cannot be read: {error}")
         except Exception as error:  # raised by the caller
             self.error = error
 
     def _lines(self) -> Iterator[bytes]:
-        in_copy, ended = False, False
+        in_copy, ended, waits_for = False, False, b""
         for line in self.text:
             if in_copy:
                 in_copy = line.rstrip() != b"\\."
+                yield line
+                continue
+            begun, waits_for = bool(waits_for), _unclosed(line, waits_for)
+            if begun:  # within a text of several lines
+                yield line
+                continue
+            if line.startswith(_VERSION):
+                self.version = line.removeprefix(_VERSION).split()[0].decode(errors="replace")
             elif line.startswith(b"CREATE ROLE "):
                 raise InputError(
                     "the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump"
@@ -200,7 +230,9 @@ class _Feed(threading.Thread):
                 continue
             elif _DROPPED.match(line) or line.startswith(b"ALTER DATABASE "):
                 continue
-            elif line.startswith(b"CREATE SCHEMA "):
+            elif found := _POLICY.match(line):
+                self._make_roles(found[1].decode())
+            elif line.startswith(b"CREATE SCHEMA ") and not line.startswith(b"CREATE SCHEMA IF "):
                 line = line.replace(b"SCHEMA ", b"SCHEMA IF NOT EXISTS ", 1)
             else:
                 in_copy, ended = bool(_COPY.match(line)), ended or _END in line
@@ -208,12 +240,21 @@ class _Feed(threading.Thread):
         if in_copy or not ended:
             raise LoadError("the dump is cut: its end is missing")
 
+    def _make_roles(self, names: str) -> None:
+        """Create the missing roles of a policy on a cluster, without login."""
+        if isinstance(self.server, Cluster):
+            with self.server.connect() as connection:
+                for name in re.findall(_NAME.decode(), names):
+                    with contextlib.suppress(psycopg.errors.DuplicateObject, psycopg.errors.ReservedName):
+                        connection.execute(f"CREATE ROLE {name}")
+
     def _extend(self, name: str, schema: str) -> None:
         """Create an extension as superuser; its objects belong to the server."""
+        owner = f" AUTHORIZATION {OWNER}" if isinstance(self.server, Cluster) else ""
         try:
             with self.server.connect() as connection:
                 if schema != "pg_catalog":
-                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema} AUTHORIZATION {OWNER}")
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}{owner}")
                 connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
         except psycopg.Error as error:
             reason = reason_of(error)
@@ -221,6 +262,20 @@ class _Feed(threading.Thread):
                 f"the dump needs the extension {name}, which this PostgreSQL cannot create: {reason}; "
                 "install it, or choose another installation (level key 'postgres')"
             ) from error
+
+
+def _unclosed(line: bytes, waits_for: bytes) -> bytes:
+    """Return the end of the text, quoted name or comment that goes on after a line, or nothing."""
+    at = 0
+    while True:
+        if waits_for:
+            if (at := line.find(waits_for, at)) < 0:
+                return waits_for
+            at += len(waits_for)
+        found = _OPENS.search(line, at)
+        if not found or found[0] == b"--":
+            return b""
+        at, waits_for = found.end(), b"*/" if found[0] == b"/*" else found[0]
 
 
 @contextlib.contextmanager
@@ -233,7 +288,7 @@ def _text(path: Path, shell: Shell, folder: Path) -> Iterator[Iterator[bytes]]:
             stack.callback(files.remove, sql)
             argv: list[str | Path] = [
                 _program("pg_restore").program("pg_restore"), "--create", "--no-owner", "--no-privileges",
-                "--no-comments", "--file=-",
+                "--no-comments", "--no-tablespaces", "--no-security-labels", "--file=-",
             ]  # fmt: skip
             source = None
             if kind == "directory":
@@ -287,18 +342,9 @@ def _program(name: str, *, restricted: bool = False) -> Installation:
 def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
     """Dump a service into the cache, named by hash."""
     remote = Remote(Target(server=data.service or ""))
-    try:
-        sizes = (
-            remote.query(
-                "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%s::text[]) AS name",
-                None,
-                [list(data.tables)],
-            )
-            if data.tables
-            else remote.query("SELECT pg_database_size(current_database()) AS bytes")
-        )
-    except TrialError as reason:
-        raise PreflightError(f"service {data.service}: {reason}") from reason
+    with asking(f"service {data.service}", PreflightError), remote.connect() as connection:
+        connection.execute(f"SET lock_timeout = {_LOCK_LIMIT_MS}")
+        sizes = fetch(connection, _TABLES_SIZE if data.tables else _DATABASE_SIZE, {"tables": [*data.tables]})
     size = int(sizes[0]["bytes"])
     cache = fetched_root().parent / "dumps"
     files.make(cache, mode=0o700)
@@ -320,6 +366,7 @@ def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
             "--no-privileges",
             "--no-publications",
             "--no-subscriptions",
+            f"--lock-wait-timeout={_LOCK_LIMIT_MS}",
             *(f"--table={table}" for table in data.tables),
         ]
         done = remote.shell().run(argv, stdout=path, timeout_s=FILL_LIMIT_S)

@@ -166,15 +166,22 @@ def find_installation(name: str | None = None) -> Installation:
         if installation := describe(folder) or describe(folder / "bin"):
             return installation
         raise PreflightError(f"{name} holds no PostgreSQL (expected postgres and initdb in it)")
-    version, _, builder = name.partition(" ")
-    for i in installations():
-        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
-            return i
+    if installation := found(name):
+        return installation
     there = ", ".join(f"{i.version} {i.builder}" for i in installations()) or "none"
     raise PreflightError(
         f"PostgreSQL {name} is not installed here (available: {there}): "
         "'benchlib postgres install VERSION' fetches others"
     )
+
+
+def found(name: str) -> Installation | None:
+    """Return the first installation of a version (``16``, ``16.14``), perhaps with its builder, or None."""
+    version, _, builder = name.partition(" ")
+    for i in installations():
+        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
+            return i
+    return None
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:

@@ -92,6 +92,8 @@ class Templates:
                         )
                     else:
                         self.tell(f"loading the data set into {origin.installation.label}")
+                        if workload.data and not template.can_be_cut_off():
+                            self.tell("the dump is restored with the network in reach (no namespaces here)")
                         if not workload.data:
                             template.execute(f"CREATE DATABASE {DATABASE}", dbname=template.maintenance)
                         self.load(template, workload, self.shell)

@@ -15,6 +15,7 @@ from benchlib.stats.limits import Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.sequential import decide, plan_looks
 from benchlib.stats.strata import analyze_strata
+from benchlib.stats.survey import survey
 from benchlib.stats.trials import read_trials
 from benchlib.stats.verdicts import analyze, percent
 
@@ -60,6 +61,7 @@ def judge(
     controls: Sequence[str] = (),
     against: Mapping[str, str] = MappingProxyType({}),
     looks: Sequence[int] = (),
+    repeats: Mapping[str, str] = MappingProxyType({}),
     alpha: float = 0.05,
     concerns: Sequence[Concern] = (),
     **arguments: Any,
@@ -69,6 +71,7 @@ def judge(
     - ``part`` (column): levels that share noise. Parts are analysed apart and share ``alpha``.
     - ``doubt`` (column): a reason that makes the level's comparisons invalid.
     - ``looks``: numbers of blocks after which the study may stop; alpha is spent over them.
+    - ``repeats``: of a survey, the further trials of references; see :func:`benchlib.stats.survey.survey`.
 
     Raises:
         InputError: the trials or an argument are invalid.
@@ -78,6 +81,8 @@ def judge(
         doubts = doubted[doubted["doubt"].ne("")].itertuples(index=False)
         concerns = [*concerns, *(Concern("doubt", why, grave=True, level=level) for level, why in doubts)]
     arguments |= {"controls": tuple(controls), "concerns": concerns}
+    if repeats:
+        return survey(trials, repeats=repeats, against=against, alpha=alpha, **arguments)
     if looks:
         if against:
             raise InputError("looks judge all levels against one baseline: leave out 'against'")

@@ -9,6 +9,9 @@ LEAST_BLOCKS = 3
 BY_HOST = "differs by host"
 """The verdict if effects differ between hosts; their average is not reported."""
 
+STANDS_OUT = "stands out"
+"""The verdict on a cell of a survey that fresh blocks must confirm."""
+
 
 class Sentence(NamedTuple):
     """The words of a code: ``text`` with ``{level}`` and ``{value}``, reason, advice.
@@ -97,6 +100,11 @@ SENTENCES: dict[str, Sentence] = {
     "clusters_stay": Sentence(
         "The clusters were built {value}: the verdicts hold for these clusters only.",
         "Where pages lie on disk differs from cluster to cluster.", "Rebuild them more often (rebuild_every).", 5,
+    ),
+    "survey": Sentence(
+        "This is a survey; nothing in it is confirmed. {value}.",
+        "One or two trials of a cell select what to measure, and show no difference.",
+        "Run the same command with --confirm: fresh blocks, with a control, for the cells that stand out.", 1,
     ),
     "hosts": Sentence("{value}.", "A study on several hosts claims something about hosts such as these.", "Add hosts, or say that these alone matter (hosts: fixed).", 6),
     "host_by_level": Sentence(

@@ -66,6 +66,19 @@ def blocks_to_answer(
     return blocks if blocks <= MOST_BLOCKS else None
 
 
+def blocks_to_find(plan: Plan, sd: float, change: float, power: float) -> int:
+    """Return the blocks (3 to MOST_BLOCKS) that find a ``change`` between two levels with this power.
+
+    ``change`` is a fraction, ``sd`` a trial's deviation in log units.
+    """
+
+    def enough(blocks: int) -> bool:
+        effect = float(np.log1p(change)) / (sd * float(np.sqrt(2 / blocks)))
+        return _power(plan.cut(blocks), plan.df(blocks), effect) >= power
+
+    return bisect_left(range(MOST_BLOCKS), True, lo=3, key=enough)
+
+
 def _power(cut: float, df: float, effect: float) -> float:
     """Return P(t > cut) of the noncentral t."""
     if cut > _HUGE_CUT:

@@ -91,7 +91,7 @@ class Experiment:
         return {
             "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
             "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
-        } | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
+        } | ({"repeats": factor.repeats} if self.study.declared.survey else {}) | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
 
     def check_comparable(self) -> None:
         """Raise StudyError if no block has two successful trials."""

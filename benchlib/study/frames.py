@@ -53,6 +53,7 @@ class OpenStudy:
     - ``name``: its folder in ``data/``; ``baseline``: the level that the others are compared with
     - ``controls``: the A/A controls; ``against``: levels with another reference, and that reference
     - ``metric`` of the verdicts; ``margin``: the smallest change that matters, a fraction
+    - ``repeats``: of a survey, the further trials of references
     - ``looks``: numbers of blocks after which the study may stop (``blocks: auto``)
     """
 
@@ -71,6 +72,7 @@ class OpenStudy:
         self.metric: Metric = METRICS[plan.metric]
         self.margin = plan.margin
         self.looks = plan.looks
+        self.repeats = factor.repeats if experiment.study.declared.survey else {}
 
     def __repr__(self) -> str:
         return f"<study {self.name}: {len(self.study.trials)} trials planned, {len(self._experiment.kept)} saved>"
@@ -301,10 +303,15 @@ class OpenStudy:
         names = ["level", "kind", "number", "acknowledged", "lost", "oldest_lost_ms", "recovery_s", "damage"]
         return pd.DataFrame(rows, columns=names)
 
-    def published(self) -> pd.DataFrame:
-        """Published figures; see :func:`benchlib.study.published.published_for`."""
+    def published(self, workload: str = "") -> pd.DataFrame:
+        """Published figures, of a matrix those of this workload; see :func:`benchlib.study.published.published_for`."""
         frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
-        named = {name: factor.named(name) or name for name in {*frame["level"], *frame["against"]}}
+        cell = f"{workload}, " if workload and factor.cells else ""
+        named = {
+            name: factor.named(cell + name) or cell + name
+            for name in {*frame["level"], *frame["against"]} - {""}
+        }
+        named[""] = ""
         return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:

@@ -111,7 +111,9 @@ def disk_mib(plan: Plan) -> tuple[int, int]:
     scratch, templates, needs = scratch_root(), {}, []
     for name, installation in installations(plan).items():
         wish = Wish(plan, name, scratch)
-        templates[installation.bindir, wish.level.initdb, plan.level_workload(name).contents] = wish.data_mib
+        contents = plan.level_workload(name).contents
+        for sql in (None, wish.level.sql):
+            templates[installation.bindir, wish.level.initdb, contents, sql] = wish.data_mib
         need = Needs(wish.data_mib)
         for lever in LEVERS:
             need = lever.needs(wish, need)

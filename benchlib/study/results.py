@@ -28,7 +28,7 @@ QUANTILES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999
 """Metrics from the log of all transactions."""
 
 REPORTED = (
-    "tps", "speed", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions",
+    "tps", "speed", "new_orders_per_minute", "latency_average_ms", "latency_stddev_ms", "transactions", "failed_transactions",
     "retried_transactions", "init_s",
 )  # fmt: skip
 """Figures of the load tool's summary; ``speed``: transactions or loaded rows per second."""
@@ -172,6 +172,9 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         "schedule_lag_max_ms": report.get("rate_lag_max_ms"),
         "time_to_steady_s": time_to_steady([(row["elapsed_s"], row["tps"]) for row in report["progress"]]),
     }
+    if counted := workload.counted:  # pgbench reports scripts only if there are several
+        row = (report["scripts"] or [report])[counted.script - 1]
+        figures[counted.metric] = None if row["tps"] is None else 60 * row["tps"]
     if (cpu_s := measurement.load_cpu_s) is not None:
         figures["client_cpu_share"] = _client_cpu_share(plan, measurement, report["threads"])
         figures["tool_cpu_ms_per_transaction"] = 1000 * cpu_s / done if done else None

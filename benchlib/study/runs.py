@@ -22,12 +22,13 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.factors import CONTROL
 from benchlib.plan.fleet import elsewhere_of
 from benchlib.plan.level import Level, Values, rate_at
-from benchlib.plan.model import Plan, Study
+from benchlib.plan.model import PACKAGES, VERSION, WHEEL, Plan, Study, one_builder
 from benchlib.plan.planning import make_study, study_name
 from benchlib.plan.words import given_folders
 from benchlib.plan.workload import Workload
 from benchlib.server.datasets import pinned
-from benchlib.server.installations import Installation, find_pgbench
+from benchlib.server.installations import Installation, find_pgbench, found
+from benchlib.server.installations import installations as all_installations
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
 from benchlib.study.bench import open_bench
@@ -60,6 +61,7 @@ def plan_study(values: Values, hosts: Hosts | None = None, tell: Tell = lambda l
     """
     # the fleet file is not part of the study
     values = {name: value for name, value in values.items() if name != "fleet"}
+    values = with_builder(values)
     memory = min(_on_servers(hosts, facts.memory_bytes).values())
     folder = StudyFolder(study_name(values))
     saved = folder.read().plan if folder.exists() else None
@@ -71,6 +73,34 @@ def plan_study(values: Values, hosts: Hosts | None = None, tell: Tell = lambda l
         study = make_study(values, memory, workload, BY_KEY, reasons) if reasons else study
     conditions(study)
     return worded(study)
+
+
+def with_builder(values: Values) -> Values:
+    """Return the parameters of a matrix with the builder of its servers: one that has all versions here.
+
+    Raises:
+        PreflightError: none has all, and ``leave_out`` is false.
+
+    """
+    versions, name = values.get("versions"), study_name(values)
+    if not versions or values.get("builder") or not all(map(VERSION.fullmatch, map(str, versions))):
+        return values
+    if (folder := StudyFolder(name)).exists():
+        return {**values, "builder": folder.read().declared.builder}
+    here: dict[str, list[str]] = {
+        builder: [version for version in versions if found(f"{version} {builder}")]
+        for builder in (WHEEL, PACKAGES, *(one.builder for one in all_installations()))
+    }
+    # several versions of one builder, or else the first of those with most
+    builder = max(here, key=lambda name: len(here[name]))
+    if len(here[builder]) < len(versions) and not values.get("leave_out"):
+        builder = one_builder(versions)
+        missing = [version for version in versions if version not in here[builder]]
+        raise PreflightError(
+            f"one builder must have all versions; {builder} lacks {', '.join(missing)}: "
+            + " && ".join(f"benchlib postgres install {version}" for version in missing)
+        )
+    return {**values, "builder": builder}
 
 
 def _workload(saved: Plan | None, tell: Tell, name: str) -> Workload:

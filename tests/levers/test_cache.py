@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import Trials, bench_plan
@@ -28,9 +29,9 @@ def test_a_cold_start_finds_nothing_in_memory_and_a_warm_one_all_data(
 ) -> None:
     shares, start = list[float](), Cluster.start
 
-    def looked(cluster: Cluster) -> None:
+    def looked(cluster: Cluster, **how: Any) -> None:
         shares.append(page_cache.resident_share(cluster.data.resolve()))
-        start(cluster)
+        start(cluster, **how)
 
     bench = trials.bench(bench_plan({"cold": {"cache": "cold"}, "warm": {"cache": "warm"}}, "select-only"))
     monkeypatch.setattr(Cluster, "start", looked)

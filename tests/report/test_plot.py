@@ -105,6 +105,22 @@ def test_a_grid_is_a_matrix_in_which_what_is_shown_to_differ_is_bold():
     assert isinstance(plot.heat(GRID.iloc[:0], DESIGN), Axes | Figure)
 
 
+def test_a_survey_is_pale_but_for_what_stands_out():
+    surveyed = GRID.assign(verdict=["stands out", "inconclusive", "inconclusive"])
+    surveyed.attrs = {"warnings": [{"code": "survey"}]}
+    ax = plot.heat(surveyed, DESIGN).axes[0]
+    bold = [text.get_text() for text in ax.texts if text.get_fontweight() == "bold"]
+    assert bold == ["+5.0\u00a0%"]
+    shades = np.abs(ax.collections[0].get_array()).flatten()
+    assert shades.argmax() == 1  # not the cell with +20 %
+
+
+def test_small_multiples_have_a_panel_for_each_row_of_the_grid():
+    figure = plot.multiples(GRID, DESIGN)
+    assert [ax.get_title("left") for ax in figure.axes if ax.get_visible()] == ["slow", "fast"]
+    assert isinstance(plot.multiples(GRID.iloc[:0], DESIGN), Axes | Figure)
+
+
 def test_large_changes_are_drawn_as_factors_and_invalid_ones_move_no_axis():
     large = EFFECTS.assign(percent_change=900.0, ci_low=800.0, ci_high=999.0)
     assert plot.effects(large).get_xscale() == "log"

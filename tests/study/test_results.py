@@ -15,10 +15,11 @@ from kept import TPS, place, ran, say
 from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Generator, Load
+from benchlib.plan.workload import Counted
 from benchlib.stats import Concern
 from benchlib.study.experiment import shown
 from benchlib.study.records import Flushes
-from benchlib.study.results import TRIAL_COLUMNS, concerns, time_to_steady
+from benchlib.study.results import TRIAL_COLUMNS, concerns, measured, time_to_steady
 from benchlib.study.store import MEASUREMENT, TRANSACTION_LOG, StudyFolder
 
 
@@ -44,6 +45,34 @@ def replaced(folder: StudyFolder, name: str, content: str | bytes | None) -> pd.
     frame = shown(folder).trials
     assert frame["error"].isna().sum() >= 2, "the other trials stay as they are"
     return frame.set_index("level").loc["tuned"]
+
+
+def test_a_workload_may_count_the_transactions_of_one_script_per_minute(run, folder_of) -> None:
+    folder = run()
+    assert shown(folder).trials["new_orders_per_minute"].isna().all()
+    study = folder.read()
+    counted = study.plan.workload.model_copy(
+        update={
+            "counted": Counted(metric="new_orders_per_minute", script=2),
+            "scripts": study.plan.workload.scripts * 2,
+        }
+    )
+    stdout = (place(folder) / "stdout").read_text()
+    scripts = "".join(
+        f"SQL script {n}: script {n}\n - weight: 1 (targets 50.0% of total)\n"
+        f" - {rows} transactions ({rows / 60:.1f}% of total, tps = {tps:.6f})\n - number of failed transactions: 0 (0.000%)\n"
+        " - latency average = 2.000 ms\n - latency stddev = 1.000 ms\n"
+        for n, rows, tps in ((1, 4500, 1500.0), (2, 1500, 500.0))
+    )
+    replaced(
+        folder,
+        "stdout",
+        stdout.replace("transaction type: <builtin: TPC-B (sort of)>", "transaction type: multiple scripts")
+        + scripts,
+    )
+    plan = study.plan.changed(workload=counted)
+    frame = measured(folder, plan, folder.kept()).trials.set_index("level")
+    assert frame.loc["tuned", "new_orders_per_minute"] == pytest.approx(30_000)
 
 
 def test_a_row_per_trial_in_the_order_of_the_design_has_what_pgbench_printed(run) -> None:

@@ -1,0 +1,70 @@
+"""Matrices, such as of workloads and versions: each cell against the one before it in one dimension."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from benchlib.stats.effects import compare
+
+
+def steps(
+    trials: pd.DataFrame,
+    design: pd.DataFrame,
+    along: str,
+    *,
+    baseline: str,
+    controls: Sequence[str] = (),
+    **arguments: Any,
+) -> pd.DataFrame:
+    """Return the effect of each cell against the one before it: a frame of effects.
+
+    ``design`` has a row a level and a column a dimension (``study.design``), values in order. The intervals hold for
+    all steps together. A ``baseline`` that is no step itself counts with its controls. ``arguments`` are those of :func:`benchlib.stats.effects.compare` for the metric.
+
+    Raises:
+        InputError: the trials or an argument are invalid, or no cell has one before it.
+    """
+    measured = design[design.index.isin(trials["level"]) & ~design.duplicated()]
+    rest = [name for name in design if name != along]
+    rows = [list(cells.index) for _, cells in measured.groupby(rest, sort=False)]
+    before = {str(level): str(other) for row in rows for other, level in pairwise(row)}
+    starts = [row[0] for row in rows if len(row) > 1]
+    if baseline not in starts:
+        baseline, controls = next(iter(starts), baseline), ()
+    inside = trials[trials["level"].isin({*before, *before.values(), *controls})]
+    return compare(inside, baseline=baseline, controls=controls, against=before, **arguments)
+
+
+def first_changes(steps: pd.DataFrame, design: pd.DataFrame, along: str) -> pd.DataFrame:
+    """Return where each row of a matrix changes first: ``changed_at, before``, the change and its interval.
+
+    ``steps`` is the frame of :func:`steps`. A row without a step that is shown to differ has its largest one, with an empty
+    ``changed_at``; ``steps`` and ``shown`` count the row's steps and those shown to differ.
+    """
+    rest = [name for name in design if name != along]
+    cells = steps[steps["level"].isin(design.index)].join(design, on="level")
+    cells = cells.assign(
+        before=cells["against"].map(design[along]), shown=cells["verdict"].isin(["faster", "slower"])
+    )
+    cells["size"] = cells["percent_change"].abs().where(~cells["shown"])
+    rows = []
+    for names, row in cells.groupby(rest, sort=False):
+        found = row[row["shown"]].head(1) if row["shown"].any() else row.nlargest(1, "size", keep="first")
+        for cell in found.to_dict("records"):
+            at = cell[along] if cell["shown"] else ""
+            ends = [cell[name] for name in ("percent_change", "ci_low", "ci_high", "verdict")]
+            rows.append((*names, at, cell["before"] if at else "", *ends, len(row), int(row["shown"].sum())))
+    columns = [
+        *rest,
+        "changed_at",
+        "before",
+        "percent_change",
+        "ci_low",
+        "ci_high",
+        "verdict",
+        "steps",
+        "shown",
+    ]
+    return pd.DataFrame(rows, columns=columns)

@@ -1,0 +1,192 @@
+"""Surveys: one or two trials of each cell of a matrix, whose noise is borrowed from the whole matrix.
+
+Source: G. K. Smyth, *Linear models and empirical Bayes methods* (2004), sections 3 and 6.2 (limma's ``eBayes``
+and ``fitFDist``). A survey claims nothing: it selects the cells that fresh blocks must confirm. It controls what it
+misses, not what it selects.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import polygamma, psi, stdtr, stdtrit
+
+from benchlib.errors import InputError
+from benchlib.plan.metrics import foreign_metric
+from benchlib.stats.analysis import Analysis
+from benchlib.stats.limits import STANDS_OUT, Concern
+from benchlib.stats.multiple import benjamini_hochberg
+from benchlib.stats.power import Plan, blocks_to_find
+from benchlib.stats.trials import read_trials
+from benchlib.stats.verdicts import percent
+
+CHANGE, MISSED = 0.05, 0.1
+"""A change of this fraction stands out, but for this share of them."""
+_CERTAIN = 0.1
+"""Cells stand out too that are shown at this false discovery rate, however small."""
+_LEAST = 0.3
+"""A cell whose single p is larger does not stand out; with more noise a survey misses more."""
+
+
+def moderated(variances: Sequence[float], dfs: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the posterior variances of groups, and their degrees of freedom.
+
+    Their prior, a scaled inverse chi-square, is fitted to all groups by the moments of the logarithms. A group with no
+    degree of freedom has the prior's variance.
+
+    Raises:
+        InputError: no group has a degree of freedom and a variance above 0.
+    """
+    s2, df = np.array(variances, dtype=float), np.array(dfs, dtype=float)
+    known = (df > 0) & (s2 > 0)
+    if not known.any():
+        raise InputError("a survey needs a reference with two trials in a block")
+    log, half = np.log(s2[known]), df[known] / 2
+    centred = log - psi(half) + np.log(half)
+    spread = centred.var(ddof=1) - polygamma(1, half).mean() if known.sum() > 1 else 0.0
+    prior_df = 2 * _inverse_trigamma(spread) if spread > 0 else np.inf
+    shift = psi(prior_df / 2) - np.log(prior_df / 2) if np.isfinite(prior_df) else 0.0
+    prior = np.exp(centred.mean() + shift)
+    own = np.where(known, df, 0.0)
+    if np.isinf(prior_df):
+        return np.full(len(s2), prior), np.full(len(s2), own.sum())
+    posterior = (prior_df * prior + own * np.where(known, s2, 0.0)) / (prior_df + own)
+    return posterior, np.minimum(prior_df + own, own.sum())
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return y with trigamma(y) = value, by Newton's method (Smyth 2004, appendix)."""
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        step = float(polygamma(1, y) * (1 - polygamma(1, y) / value) / polygamma(2, y))
+        y += step
+        if -step / y < 1e-8:
+            break
+    return y
+
+
+def survey(
+    trials: pd.DataFrame,
+    *,
+    baseline: str,
+    repeats: Mapping[str, str],
+    against: Mapping[str, str],
+    metric: str = "tps",
+    margin: float = 0.03,
+    alpha: float = 0.05,
+    concerns: Sequence[Concern] = (),
+    higher_is_better: bool = False,
+    lower_is_better: bool = False,
+    **_: Any,
+) -> Analysis:
+    """Return the cells of a survey that stand out from their reference, and the others as inconclusive.
+
+    - ``repeats``: further trials of references, level → reference; they give the noise.
+    - ``against``: the reference of each level. ``part`` (column): levels with the same noise, as of one workload.
+
+    Intervals are single, at 1 - alpha. ``p_adjusted`` is the false discovery rate (Benjamini-Hochberg).
+
+    Raises:
+        InputError: the trials are invalid, or no reference is repeated.
+    """
+    data = read_trials(trials, baseline, (), metric)
+    long = pd.DataFrame(data.values.to_numpy(), list(data.values.index), list(data.values))
+    long = long.rename_axis("block").reset_index().melt("block", var_name="level").dropna()
+    long["cell"] = [repeats.get(level, level) for level in long["level"]]
+    part = dict(zip(trials["level"], trials["part"], strict=True)) if "part" in trials else {}
+    parts = [part.get(cell, "") for cell in long["cell"]]
+    fits = [_fit(rows) for _, rows in long.groupby(parts, sort=False)]
+    variances, dfs = moderated([fit.variance for fit in fits], [fit.df for fit in fits])
+    references = {*against.values()}
+    measured = {*long["level"]}
+    names = [name for name in map(str, data.values) if name not in {baseline, *repeats, *references}]
+    pairs = {name: against.get(name, baseline) for name in names}
+    pairs = {name: other for name, other in pairs.items() if {name, other} <= measured}
+    found = np.full((3, len(pairs)), np.nan)
+    for fit, variance, df in zip(fits, variances, dfs, strict=True):
+        for column, (name, other) in enumerate(pairs.items()):
+            if name in fit.cells and other in fit.cells:
+                change, size = fit.contrast(name, other)
+                found[:, column] = change, np.sqrt(variance * size), df
+    estimate, error, df = found
+    p = 2 * stdtr(df, -np.abs(estimate) / error)
+    fdr = benjamini_hochberg(p.tolist())
+    out = (np.abs(estimate) >= _cut(error, df)) | (fdr <= _CERTAIN)
+    reach = -stdtrit(df, alpha / 2) * error
+    grave = {concern.level for concern in concerns if concern.grave}
+    verdicts = [
+        "invalid" if grave & {None, name, other} else STANDS_OUT if stands else "inconclusive"
+        for (name, other), stands in zip(pairs.items(), out, strict=True)
+    ]  # fmt: skip
+    table = long.groupby("cell", sort=False)["value"].agg(["count", "mean", "std"])
+    table = table.set_axis(["n", "mean", "sd"], axis=1).assign(cv=100 * table["std"] / table["mean"])
+    compared = {
+        "percent_change": percent(estimate),
+        "ci_low": percent(estimate - reach),
+        "ci_high": percent(estimate + reach),
+        "p_value": p,
+        "p_adjusted": fdr,
+        "verdict": verdicts,
+        "mde_percent": np.nan,
+        "blocks_needed": np.nan,
+    }
+    by_chance = np.nansum(2 * stdtr(df, -_cut(error, df) / error))
+    value = f"{int(out.sum())} of {len(pairs)} cells stand out; {by_chance:.0f} would if none differed"
+    errors = {"estimate": estimate, "error": error, "df": df, "equal_low": np.nan, "equal_high": np.nan}
+    return Analysis(
+        table=table.join(pd.DataFrame(compared, [*pairs])).rename_axis("level").reset_index(),
+        baseline=baseline,
+        controls=(),
+        against=pairs,
+        metric=foreign_metric(metric, higher_is_better=higher_is_better, lower_is_better=lower_is_better),
+        blocks=len(data.values),
+        margin=margin,
+        alpha=alpha,
+        warnings=(*data.concerns, *concerns, Concern("survey", value)),
+        differences=pd.DataFrame({"block": [], "level": [], "percent": []}),
+        errors=pd.DataFrame({"level": [*pairs], "against": [*pairs.values()], **errors}),
+        residual_sd=float(np.sqrt(variances.mean())),
+    )
+
+
+def blocks_to_confirm(cells: int, sd: float, alpha: float = 0.05) -> int:
+    """Return the fresh blocks that confirm a change of 5 % in one of ``cells``, with a power of 98 %.
+
+    ``sd`` is a trial's deviation in log units.
+    """
+    return blocks_to_find(Plan(alpha, cells, 0.0), sd, CHANGE, 0.98)
+
+
+def _cut(error: np.ndarray, df: np.ndarray) -> np.ndarray:
+    """Return the smallest log-ratio that stands out."""
+    unmissed = np.log1p(CHANGE) - stdtrit(df, 1 - MISSED) * error
+    return np.asarray(np.maximum(unmissed, stdtrit(df, 1 - _LEAST / 2) * error))
+
+
+class _Fit(NamedTuple):
+    """A part's cells, their effects up to a constant, unscaled covariance, and noise."""
+
+    cells: list[str]
+    effects: np.ndarray
+    unscaled: np.ndarray
+    variance: float
+    df: int
+
+    def contrast(self, name: str, other: str) -> tuple[float, float]:
+        """Return a log-ratio, and its variance in units of a trial's."""
+        weights = np.zeros(len(self.cells))
+        weights[[self.cells.index(name), self.cells.index(other)]] = 1, -1
+        return float(weights @ self.effects), float(weights @ self.unscaled @ weights)
+
+
+def _fit(rows: pd.DataFrame) -> _Fit:
+    """Fit log value = block + cell + error by least squares; ``rows`` have ``block, cell, value``."""
+    cells, blocks = (pd.get_dummies(rows[name], dtype=float) for name in ("cell", "block"))
+    design, logs = np.column_stack([cells, blocks]), np.log(rows["value"].to_numpy(float))
+    inverse = np.linalg.pinv(design.T @ design, hermitian=True)
+    effects = inverse @ design.T @ logs
+    df, count = len(rows) - int(np.linalg.matrix_rank(design)), cells.shape[1]
+    residual = logs - design @ effects
+    variance = float(residual @ residual / df) if df else 0.0
+    return _Fit([str(cell) for cell in cells], effects[:count], inverse[:count, :count], variance, df)

@@ -1,0 +1,62 @@
+"""Workloads and versions become a grid of one builder, compared with one version of the same workload."""
+
+import pytest
+from asked import VALUES, planned, refused
+
+from benchlib.plan.model import PACKAGES, WHEEL
+from benchlib.plan.parameters import Parameter, checked
+
+MATRIX = {"workloads": ["w", "reads"], "versions": ["16", "18"], "baseline": ""}
+
+
+def test_workloads_and_versions_are_crossed_and_compared_with_the_first_version():
+    plan = planned(**MATRIX).plan
+    assert list(plan.factor.levels) == ["w, 16", "control", "w, 18", "reads, 16", "reads, 18"]
+    assert plan.factor.pairs() == {"control": "w, 16", "w, 18": "w, 16", "reads, 18": "reads, 16"}
+    assert (plan.level("reads, 18").postgres, plan.level("reads, 18").workload) == (f"18 {WHEEL}", "reads")
+
+
+def test_a_named_baseline_is_the_reference_of_each_workload_and_the_order_stays():
+    plan = planned(**{**MATRIX, "versions": ["13", "16", "17"], "baseline": "16"}).plan
+    assert plan.factor.baseline == "w, 16"
+    assert plan.factor.against == {f"{w}, {v}": f"{w}, 16" for w in ("w", "reads") for v in ("13", "17")}
+    assert [cell["version"] for cell in plan.factor.cells.values()][:3] == ["13", "16", "17"]
+    assert plan.level("w, 13").postgres == f"13 {PACKAGES}"
+
+
+def test_a_survey_repeats_the_references_and_has_no_other_control():
+    factor = planned(**MATRIX, survey=True).plan.factor
+    assert factor.controls == ()
+    assert factor.repeats == {f"{w}, 16, again {n}": f"{w}, 16" for w in ("w", "reads") for n in (1, 2, 3)}
+    assert "survey" in refused(survey=True)
+
+
+@pytest.mark.parametrize(
+    ("versions", "why"), [(["16"], "two versions"), (["16", "x"], "'x' is not a version")]
+)
+def test_what_makes_no_matrix_is_refused(versions, why):
+    assert why in refused(**{**MATRIX, "versions": versions})
+
+
+PARAMETERS = {
+    name: Parameter(name, type(value).__name__, value)
+    for name, value in {
+        **VALUES, "workloads": [], "versions": [], "only": [], "answers": {"tuned": "it"}, "leave_out": True,
+        "profiles": {"quick": {"only": ["tuned"], "workloads": ["w"], "versions": ["16", "17", "18"]}, "full": {}},
+    }.items()
+}  # fmt: skip
+
+
+def test_a_list_is_text_with_commas_too_and_a_version_that_is_named_is_not_left_out():
+    values = checked(PARAMETERS, {"workloads": "w, reads", "versions": "16,18", "profile": "full"})
+    assert (values["workloads"], values["versions"]) == (["w", "reads"], ["16", "18"])
+    assert (values["answers"], values["baseline"], values["leave_out"]) == ({}, "", False)
+
+
+def test_a_profile_may_be_a_matrix_unless_levels_are_chosen():
+    values = checked(PARAMETERS, {})
+    assert (values["workloads"], values["versions"], values["leave_out"]) == (["w"], ["16", "17", "18"], True)
+    assert values["profiles"]["quick"].keys() == {"workloads", "versions"}
+    assert checked(PARAMETERS, values) == values, "as a saved study gives them"
+    chosen = checked(PARAMETERS, {"only": ["tuned"]})
+    assert (chosen["versions"], chosen["answers"]) == ([], {"tuned": "it"})

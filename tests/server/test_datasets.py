@@ -1,0 +1,342 @@
+"""Real data: every form of dump restores the same rows, and no dump gets further than that."""
+
+import gzip
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from clusters import eventually, hurried
+
+from benchlib.errors import BenchlibError, InputError, LoadError, PreflightError, ServerError
+from benchlib.host.shell import Shell, which
+from benchlib.plan.workload import Data, Script, Workload
+from benchlib.server import datasets, installations
+from benchlib.server.cluster import Cluster
+from benchlib.server.datasets import OWNER, kind_of, pinned, restore
+from benchlib.server.installations import find_installation
+
+pytestmark = pytest.mark.pg
+
+LIKE_STATEMENTS = (
+    "a\nGRANT ALL ON t TO nobody;\n\\connect other\nALTER DATABASE x SET a = 1;\n$$ it's -- \" /*\n\\."
+)
+SHOP = f"""
+CREATE SCHEMA app;
+CREATE TABLE app.customers (id int PRIMARY KEY, name text, "Odd ""name" text DEFAULT 'it''s', raw bytea, about jsonb);
+INSERT INTO app.customers SELECT i, nullif(E'tab\\t\\\\ü ' || i, E'tab\\t\\\\ü 3'), 'x' || i, '\\xff00', '{{"a": [1]}}'
+    FROM generate_series(1, 200) AS i;
+INSERT INTO app.customers VALUES (0, $text${LIKE_STATEMENTS}$text$), (-1, '');
+CREATE TABLE public.orders (id bigserial, customer int REFERENCES app.customers, total numeric, at timestamptz)
+    PARTITION BY RANGE (id);
+CREATE TABLE public.orders_1 PARTITION OF public.orders FOR VALUES FROM (0) TO (500);
+CREATE TABLE public.orders_2 PARTITION OF public.orders DEFAULT;
+INSERT INTO orders (customer, total, at) SELECT i % 200, i / 7.0, '2026-01-01 00:00+00' FROM generate_series(1, 900) AS i;
+CREATE INDEX ON public.orders (customer);
+CREATE VIEW app.big AS SELECT * FROM public.orders WHERE total > 50;
+CREATE FUNCTION app.text() RETURNS text LANGUAGE sql AS $body$SELECT $text${LIKE_STATEMENTS}$text$$body$;
+CREATE ROLE clerk; CREATE ROLE "Head, clerk";
+GRANT SELECT ON app.customers TO clerk;
+ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT SELECT ON TABLES TO clerk;
+ALTER TABLE app.customers OWNER TO clerk;
+ALTER TABLE public.orders ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON public.orders FOR SELECT TO clerk, "Head, clerk" USING (customer = 1);
+COMMENT ON SCHEMA public IS 'mine';
+ALTER DATABASE "the shop" SET work_mem = '9MB';
+ALTER ROLE clerk IN DATABASE "the shop" SET jit = 'off';
+"""
+TABLES = ("app.customers", "public.orders_1", "public.orders_2")
+ROWS = "SELECT md5(string_agg(t::text, ',' ORDER BY t::text)) FROM {} AS t"
+FORMS = {
+    "plain": (".sql", ["--format=plain", "--create"]),
+    "inserts": (".sql", ["--format=plain", "--inserts"]),
+    "custom": (".dump", ["--format=custom"]),
+    "tar": (".tar", ["--format=tar"]),
+    "directory": ("", ["--format=directory", "--jobs=2"]),
+}
+PACKED = ("gzip", "zstd", "lz4")
+
+
+def contents(cluster) -> dict[str, str]:
+    return {name: cluster.value(ROWS.format(name)) for name in TABLES} | {
+        "function": cluster.value("SELECT app.text()"),
+        "view": cluster.value("SELECT count(*) FROM app.big"),
+        "next": cluster.value("SELECT last_value FROM orders_id_seq"),
+        "indexes": cluster.value("SELECT count(*) FROM pg_indexes WHERE schemaname IN ('app', 'public')"),
+    }
+
+
+@pytest.fixture(scope="module")
+def shop(created, shelter):
+    """Somebody's database, and a folder of its dumps in each form."""
+    cluster = hurried(created("18").clone(shelter / "shop"))
+    cluster.configure({})
+    cluster.start()
+    cluster.execute('CREATE DATABASE "the shop"', dbname="postgres")
+    cluster.database = "the shop"
+    with cluster.connect() as connection:
+        connection.execute(SHOP)
+    program = find_installation("18").program("pg_dump")
+    folder = shelter / "dumps"
+    folder.mkdir()
+    for form, (suffix, options) in FORMS.items():
+        where = ["--host", cluster.sockets, "--username=postgres", "--dbname=the shop"]
+        subprocess.run([program, *where, *options, f"--file={folder / (form + suffix)}"], check=True)
+    cluster.dumps = folder
+    yield cluster
+    cluster.stop(immediately=True)
+
+
+@pytest.fixture
+def plain(shop) -> str:
+    return (shop.dumps / "plain.sql").read_text()
+
+
+@pytest.fixture
+def restored(new_cluster, scratch, tmp_path):
+    """Restore a dump, a path or a text, into a new cluster that has no network."""
+
+    def restore_it(dump, version="18", tell=lambda _: None) -> Cluster:
+        try:
+            cluster = new_cluster(version)
+        except PreflightError as reason:
+            pytest.skip(str(reason))
+        cluster.configure({})
+        cluster.start(cut_off=True)
+        if not isinstance(dump, Path):
+            (tmp_path / "own.sql").write_text(dump)
+            dump = tmp_path / "own.sql"
+        try:
+            restore(pinned(Data(file=str(dump)), None, tell), cluster, cluster.shell, scratch, tell)
+        finally:
+            assert not list(scratch.glob("restore*")), "no copy of the data is left"
+        return cluster
+
+    return restore_it
+
+
+@pytest.mark.parametrize("form", [*FORMS, *PACKED])
+def test_every_form_restores_the_same_rows_by_a_role_that_is_no_superuser(form, shop, restored, tmp_path):
+    if form in FORMS:
+        path = shop.dumps / (form + FORMS[form][0])
+    else:
+        if which(form) is None:
+            pytest.skip(f"{form} is missing")
+        path = tmp_path / f"packed.{form}"
+        done = subprocess.run([form, "-c", shop.dumps / "plain.sql"], capture_output=True, check=True)
+        path.write_bytes(done.stdout)
+    assert kind_of(path) == ("plain" if form == "inserts" else form)
+    lines = list[str]()
+    cluster = restored(path, tell=lines.append)
+    assert contents(cluster) == contents(shop)
+    owners = "SELECT DISTINCT tableowner::text FROM pg_tables WHERE schemaname IN ('app', 'public')"
+    assert [row["tableowner"] for row in cluster.query(owners)] == [OWNER]
+    assert not cluster.value(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{OWNER}'")
+    assert cluster.value(
+        "SELECT string_agg(r::regrole::text, ' ' ORDER BY r) FROM pg_policy, unnest(polroles) AS r"
+    )
+    if form != "inserts":  # without --create the dump has no settings
+        told = [line for line in lines if "which is not applied" in line]
+        assert [re.search("sets (.*), which", line)[1] for line in told] == [
+            "work_mem TO '9MB'",
+            "jit TO 'off'",
+        ]
+        assert cluster.value("SHOW work_mem") == "4MB"
+
+
+PWNED = "/var/tmp/benchlib-test-pwned"
+REFUSED = {
+    "a command of psql": (f"\\! touch {PWNED}\n", LoadError, "backslash commands are restricted"),
+    "its end of restriction": (f"\\unrestrict x\n\\! touch {PWNED}\n", LoadError, "restricted"),
+    "a command within a line": (f"SELECT 1 \\g |touch {PWNED}\n", LoadError, "restricted"),
+    "a program": (
+        f"CREATE TABLE z (a text);\nCOPY z FROM PROGRAM 'touch {PWNED}';\n", LoadError, "COPY .* external program",
+    ),
+    "a server's file": ("CREATE TABLE z (a text);\nCOPY z FROM '/etc/passwd';\n", LoadError, "COPY from a file"),
+    "an untrusted function": (
+        "CREATE FUNCTION f() RETURNS int LANGUAGE c AS '/lib/x86_64-linux-gnu/libc.so.6', 'getpid';\n",
+        LoadError, "language c",
+    ),
+    "a superuser's role": ("SET ROLE postgres;\n", LoadError, "permission denied to set role"),
+    "a whole cluster": ("CREATE ROLE somebody;\n", InputError, r"whole cluster \(pg_dumpall\)"),
+    "a missing extension": (
+        "CREATE EXTENSION IF NOT EXISTS no_such WITH SCHEMA public;\n", PreflightError, "needs the extension no_such",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_code_of_a_dump_is_refused(case, plain, restored):
+    begin = "SET statement_timeout = 0;\n"
+    more, error, message = REFUSED[case]
+    with pytest.raises(error, match=message) as reason:
+        restored(plain.replace(begin, begin + more, 1))
+    assert "\n" not in str(reason.value)
+    assert not Path(PWNED).exists()
+
+
+def test_a_cut_dump_is_one_error(shop, plain, restored, tmp_path):
+    inside = plain.index("COPY public.orders_1")
+    for cut in (plain[: inside + 400], plain[:inside], plain[: plain.index("CREATE VIEW") + 20]):
+        with pytest.raises(BenchlibError, match=r"the dump is cut: its end is missing"):
+            restored(cut)
+    packed = tmp_path / "cut.sql.gz"
+    packed.write_bytes(gzip.compress(plain.encode())[:-300])
+    with pytest.raises(LoadError, match="cannot be read: Compressed file ended"):
+        restored(packed)
+    archive = tmp_path / "cut.dump"
+    archive.write_bytes((shop.dumps / "custom.dump").read_bytes()[:-2_000])
+    with pytest.raises(LoadError, match=r"cut.dump cannot be read: .*"):
+        restored(archive)
+
+
+NO_DUMPS = {"nothing": b"", "zeros": b"\0" * 900, "SQLite": b"SQLite format 3\0" + b"\0" * 90}
+
+
+@pytest.mark.parametrize("contents", NO_DUMPS)
+def test_what_is_no_dump_is_named(contents, tmp_path):
+    (tmp_path / "x").write_bytes(NO_DUMPS[contents])
+    with pytest.raises(InputError, match="x is no dump of pg_dump"):
+        pinned(Data(file=str(tmp_path / "x")), None, print)
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in (("missing", "cannot be read: No such file"), ("", "no dump"), ("pipe", "no file")):
+        with pytest.raises(InputError, match=reason):
+            pinned(Data(file=str(tmp_path / name)), None, print)
+
+
+def test_a_newer_dump_is_restored_or_names_both_versions(shop, plain, restored):
+    assert contents(restored(plain, "15")) == contents(shop)
+    own = plain.replace(
+        "CREATE VIEW", "CREATE TABLE v (a int, b int GENERATED ALWAYS AS (a) VIRTUAL);\nCREATE VIEW", 1
+    )
+    with pytest.raises(LoadError, match=r"syntax error .*\(dumped from 18\.\d+, restored into 15\.\d+"):
+        restored(own, "15")
+
+
+def test_a_server_that_restores_reaches_no_network(started, new_cluster):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reach = (
+            f"COPY (SELECT) TO PROGRAM 'bash -c \"echo > /dev/tcp/127.0.0.1/{listener.getsockname()[1]}\"'"
+        )
+        started().execute(reach)
+        cluster = new_cluster()
+        if not cluster.can_be_cut_off():
+            pytest.skip("the servers' user can make no namespaces")
+        cluster.configure({})
+        cluster.start(cut_off=True)
+        with pytest.raises(ServerError, match=r"program .* failed"):
+            cluster.execute(reach, dbname="postgres")
+
+
+def test_a_changed_dump_does_not_go_on(shop, new_cluster, scratch, tmp_path):
+    path = tmp_path / "shop.sql"
+    shutil.copy(shop.dumps / "plain.sql", path)
+    saved = pinned(Data(file=str(path)), None, print)
+    assert pinned(Data(file=str(path)), saved, print) == saved
+    path.write_text(path.read_text().replace("it's", "its"))
+    with pytest.raises(InputError, match=r"shop.sql has changed since the study began"):
+        pinned(Data(file=str(path)), saved, print)
+    with pytest.raises(InputError, match=r"shop.sql has changed since the study began"):
+        restore(saved, new_cluster(), Shell(), scratch, print)
+
+
+def test_the_size_of_the_data_is_part_of_the_check_of_the_disk(shop):
+    data = pinned(Data(file=str(shop.dumps / "plain.sql")), None, print).changed(mib=5_000)
+    workload = Workload(name="own", title="Own", data=data, scripts=(Script(sql="SELECT 1;"),))
+    assert workload.data_mib(3) - workload.changed(data=data.changed(mib=0)).data_mib(3) == 5_000
+
+
+# --- a running service ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(foreign, services, tmp_path, monkeypatch):
+    """A table on an external server, and a cache of the test's own."""
+    monkeypatch.setenv(installations.CACHE_VARIABLE, str(tmp_path / "cache"))
+    with foreign.given(
+        "CREATE TABLE stock AS SELECT i FROM generate_series(1, 999) AS i", "CREATE TABLE other (i int)"
+    ):
+        yield foreign
+        foreign.wait_until_alone()
+
+
+def cached(tmp_path) -> list[str]:
+    return [path.name for path in (tmp_path / "cache" / "dumps").iterdir()]
+
+
+def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, new_cluster, scratch, tmp_path):
+    xid = "SELECT txid_snapshot_xmax(txid_current_snapshot())"
+    lines, data = list[str](), Data(service="boss", tables=("stock",))
+    with served.given("ALTER ROLE boss SET log_statement = 'all'"):
+        offset, before = served.cluster.log_size(), served.rows(xid)
+        found = pinned(data, None, lines.append)
+        assert served.rows(xid) == before
+        log = served.cluster.log_text(offset)
+        assert "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY" in log
+        assert pinned(data, found, lines.append) == found
+        assert log == served.cluster.log_text(offset), "the second time there is nothing to dump"
+    assert cached(tmp_path) == [f"{found.sha256}.dump"]
+    assert "dumping 1 tables of service boss" in lines[0]
+    cluster = new_cluster()
+    cluster.configure({})
+    cluster.start(cut_off=True)
+    restore(found, cluster, cluster.shell, scratch, print)
+    assert cluster.value("SELECT sum(i) FROM stock") == 999 * 500
+    assert cluster.value("SELECT to_regclass('other')") is None
+
+
+def test_a_service_that_cannot_be_dumped_leaves_no_file(served, tmp_path, monkeypatch):
+    for role, tables, message in (
+        ("guest", ("stock",), "service guest cannot be dumped: .*permission denied"),
+        ("boss", ("missing",), 'service boss: .*relation "missing" does not exist'),
+        ("nobody", (), "definition of service"),
+    ):
+        with pytest.raises(PreflightError, match=message):
+            pinned(Data(service=role, tables=tables), None, print)
+    monkeypatch.setattr(datasets, "_LOCK_LIMIT_MS", 100)
+    with served.cluster.connect("postgres") as connection, connection.transaction():
+        connection.execute("LOCK TABLE stock IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(PreflightError, match=r"service boss: .*lock timeout"):
+            pinned(Data(service="boss", tables=("stock",)), None, print)
+    disk = namedtuple("disk", "total used free")(1 << 20, 1 << 20, 10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
+    with pytest.raises(PreflightError, match=r"dump of boss may need .* 10\sbytes are free"):
+        pinned(Data(service="boss"), None, print)
+    assert cached(tmp_path) == []
+
+
+def test_an_interrupted_dump_leaves_no_file(served, tmp_path):
+    """Ctrl-C while pg_dump waits for a lock."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'pg_dump'"
+
+    def interrupt():
+        eventually(lambda: served.cluster.value(waits, "postgres") == 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with served.cluster.connect("postgres") as connection, connection.transaction():
+        connection.execute("LOCK TABLE pg_catalog.pg_ts_config IN ACCESS EXCLUSIVE MODE")
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            pinned(Data(service="boss", tables=("stock",)), None, print)
+        thread.join()
+    assert cached(tmp_path) == []
+
+
+def test_on_an_external_server_a_dump_has_a_database_of_its_own(shop, place, plain, scratch, tmp_path):
+    path = tmp_path / "own.sql"
+    path.write_text(re.sub("(?m)^CREATE POLICY .*\n", "", plain))
+    data, lines = pinned(Data(file=str(path)), None, print), list[str]()
+    remote = place("maker")
+    restore(data, remote, remote.shell(), scratch, lines.append)
+    assert contents(remote) == contents(shop)
+    assert "by the role of the service, with all its rights" in lines[0]
+    remote = place("boss", own_schema="own")
+    with pytest.raises(PreflightError, match="a dump needs a database of its own"):
+        restore(data, remote, remote.shell(), scratch, print)
