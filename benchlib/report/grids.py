@@ -127,7 +127,9 @@ def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
         ha="left",
         fontweight="bold",
     )
-    caption = "Blue bands: intervals, for all panels together; the grey band is the margin. Grey point: the reference."
+    single = any(warning["code"] == "survey" for warning in compared.attrs.get("warnings", ()))
+    caption = f"Blue bands: intervals, {'of single cells' if single else 'for all panels together'}; "
+    caption += "the grey band is the margin. Grey point: the reference."
     described(
         figure, caption, cells[[*others, along, "against", "percent_change", "ci_low", "ci_high", "verdict"]]
     )
