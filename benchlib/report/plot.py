@@ -223,13 +223,16 @@ def timeline(
 
     Without ``ax``, the study's own samples have a panel each below.
     """
-    own = [name for name in map(str, seconds) if "." in name and seconds[name].notna().any()]
+    own = [name for name in map(str, seconds) if "." in name and seconds[name].notna().any()][:_MOST]
     if ax is None and own:
         height = 3.4 + 2.4 * len(own)
         figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
         ax, *others = figure.subplots(1 + len(own), sharex=True)
         for other, name in zip(others, own, strict=True):
-            timeline(seconds, name, None, levels, other)
+            timeline(seconds, name, None, levels, other).set_title("", loc="left")
+            if legend := other.get_legend():
+                legend.remove()
+            other.set(xlabel="seconds in the trial" if other is others[-1] else "", ylabel=name)
     shown = [*levels] or _order(seconds)[:_MOST]
     rows = _rows(seconds[seconds["level"].isin(shown)], y, "second")
     ax, look = _axes(ax, 7), _by("level", shown)

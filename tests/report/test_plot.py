@@ -141,4 +141,5 @@ def test_a_figure_has_words_for_those_who_do_not_see_it_and_follows_a_dark_page(
 def test_a_timeline_has_a_panel_for_each_sample_of_the_study():
     seconds = SECONDS.assign(**{"wal.bytes_per_s": 5.0, "locks.n": np.nan})
     figure = plot.timeline(seconds).get_figure()
-    assert [ax.get_ylabel() for ax in figure.axes] == ["throughput, tps", "wal.bytes per s"]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["throughput, tps", "wal.bytes_per_s"]
+    assert [ax.get_title("left") for ax in figure.axes] == ["Throughput over time", ""]
