@@ -27,7 +27,7 @@ from benchlib.server.templates import FAST_LOADING, Templates
 ROWS_PER_GB = 4_600_000
 MADE = """
 CREATE TABLE orders AS
-SELECT i AS id, i * 7919 % 100000 AS customer, md5(i::text) || md5((i + 1)::text) AS note, now() + i * interval '1 s' AS at
+SELECT i AS id, i::bigint * 7919 % 100000 AS customer, md5(i::text) || md5((i + 1)::text) AS note, now() + i * interval '1 s' AS at
 FROM generate_series(1, {}) AS i;
 ALTER TABLE orders ADD PRIMARY KEY (id);
 CREATE INDEX ON orders (customer, at);
