@@ -332,7 +332,8 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
         executed = _executed(path, _known(path, values), root / f"{name}.ipynb")
     frames = shown_frames(executed)
     if "effects" in frames:
-        frames.setdefault("queries", as_data(study.by_query()))  # for 'benchlib check --by query'
+        if "queries" not in frames:  # 'benchlib check --by query' reads them
+            frames["queries"] = as_data(study.by_query())
         parts = (frames.get(kind) for kind in ("effects", "limits", "setup", "queries"))
         data = page_data(study.study, *parts, name=name, missing=study.missing)  # type: ignore[arg-type]
     else:  # a notebook that compares nothing
