@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchlib.host.shell import Shell, server_user, stop
+from benchlib.host.shell import Shell, server_user
 from benchlib.load.parse import parse_text
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
@@ -29,12 +29,12 @@ from benchlib.plan.model import Factor, Load, Plan
 from benchlib.plan.workload import Workload
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.installations import find_installation, find_pgbench, runnable_by
-from benchlib.server.remote import Remote
-from benchlib.server.rights import Target
 from benchlib.study.bench import Bench, open_bench
 
 WINDOWS = ("without", "without again", "with")
 SCALE = 10
+SHARE = 0.05
+"""The default rate in place, of the others' calls."""
 READS = "\\set a random(1, 100000 * :scale)\nSELECT abalance FROM pgbench_accounts WHERE aid = :a;"
 
 
@@ -56,8 +56,7 @@ def main(rounds: int, seconds: int, rate: int, clients: int, out: Path) -> None:
         options = [f"--rate={rate}", f"--client={clients}", f"--time={seconds}", "--no-vacuum"]
         others: list[str | Path] = [pgbench, *connection, *options, "postgres"]
         target = {"server": f"postgresql://{SUPERUSER}@/postgres?host={cluster.sockets}", "in_place": True}
-        calls = _calls(shell, others, cluster.folder.parent / "calls", target)
-        with open_bench(_plan(target, calls), "in place") as bench:
+        with open_bench(_plan(target, SHARE * rate), "in place") as bench:
             trials = 0
             for number in range(1, rounds + 1):
                 for window in random.sample(WINDOWS, len(WINDOWS)):
@@ -96,21 +95,12 @@ def _percent(log_ratio: float) -> str:
     return f"{100 * np.expm1(log_ratio):+.1f} %"
 
 
-def _calls(shell: Shell, others: list[str | Path], log: Path, target: dict[str, object]) -> float:
-    """Return the calls per second that a study would measure."""
-    process = shell.start(others, log=log)
-    try:
-        return Remote(Target.model_validate(target)).calls_per_s()
-    finally:
-        stop(process)
-
-
-def _plan(target: dict[str, object], calls: float) -> Plan:
+def _plan(target: dict[str, object], rate: float) -> Plan:
     level = Level.model_validate({"target": target})
     return Plan(
         factor=Factor(question="?", baseline="a", levels={"a": level, "b": level.changed(settings={"jit": "off"})}),
         workload=Workload.model_validate({"name": "reads", "title": "Reads", "scripts": [{"sql": READS}]}),
-        load=Load(clients=2, threads=1, duration_s=2, warmup_s=0), scale=SCALE, seed=1, calls_tps=calls,
+        load=Load(clients=2, threads=1, duration_s=2, warmup_s=0, rate=rate), scale=SCALE, seed=1,
     )  # fmt: skip
 
 
