@@ -119,7 +119,7 @@ FILES = {
         ("analyze trials.csv --baseline defaults --lower-is-better", "more of it is better"),
         ("analyze trials.csv --baseline defaults --metric nope", "nope"),
         ("analyze trials.csv --baseline defaults --margin 7", "margin"),
-        ("workload new mine", "take either --from"),
+        ("workload new mine", "take one of --from"),
         ("workload new mine --from-statements postgresql://u:p@h/d", "no password"),
         ("workload new mine --from notebooks", "there are no *.sql files in"),
         ("workload new mine --from comment", "q.sql: there is no statement in it"),

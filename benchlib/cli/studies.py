@@ -171,8 +171,7 @@ def check(studies: tuple[str, ...], tolerance: float | None, format: str, by: st
     \b
     Examples:
       benchlib check gate
-      benchlib check gate --tolerance 3
-      benchlib check gate --by query
+      benchlib check gate --tolerance 3 --by query
       benchlib check gate --format junit > gate.xml
     """
     from benchlib.report.gate import gate_study, status, written
