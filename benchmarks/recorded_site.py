@@ -32,6 +32,7 @@ STUDIES = (
     "memory-recorded",
     "mixed_load-recorded",
     "operating_system-recorded",
+    "own-recorded",
     "planner-recorded",
     "pooler-recorded",
     "replication-recorded",

@@ -4,6 +4,7 @@ The output of effects, limits, setup and queries also has their rows as data: th
 """
 
 import io
+import re
 from typing import Any
 
 import matplotlib
@@ -27,6 +28,8 @@ _KINDS = {
 """The frames whose rows a page needs, and the columns that a whole frame has."""
 _READ = {"effects": SHOWN, "limits": ["code", "text", "grave"], "queries": queries.SHOWN}
 """The columns that a table shows; the data have all."""
+_COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"')
+_DECIMALS = re.compile(r"(\.\d\d)\d+")
 _MOST_ALT = 600
 _MOST_ROWS = 60
 
@@ -90,9 +93,9 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
     words = [", ".join(f"{name} {value}" for name, value in row.items()) for row in cells.to_dict("records")]
     alt = f"{title}. {'; '.join(words)}"[:_MOST_ALT]
     csv = rows.to_csv(index=False, float_format="%.6g")
-    return _coloured(out.getvalue()), {
-        ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}
-    }
+    # two decimals are a hundredth of a point
+    svg = _COORDINATES.sub(lambda match: _DECIMALS.sub(r"\1", match[0]), out.getvalue())
+    return _coloured(svg), {ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}}
 
 
 def _coloured(svg: str) -> str:
