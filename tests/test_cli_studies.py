@@ -73,6 +73,7 @@ def page(project: Path, name: str) -> str:
 # --- studies and the site -----------------------------------------------------------
 
 
+@pytest.mark.long
 def test_index_and_pages_follow_what_becomes_of_studies(run, keep, project) -> None:
     def done(words: str) -> list[str]:
         outcome = run(*shlex.split(words))

@@ -92,6 +92,7 @@ def test_a_study_with_nothing_to_compare_is_refused_before_its_notebook_runs(
         make_page("bare")
 
 
+@pytest.mark.long
 def test_only_what_has_changed_is_made_again_and_what_cannot_be_is_left_out(
     notebook_of, kept, folder_of, reports, monkeypatch
 ):
@@ -111,6 +112,7 @@ def test_only_what_has_changed_is_made_again_and_what_cannot_be_is_left_out(
     assert {path.name: path.read_bytes() for path in reports.iterdir()} == first
 
 
+@pytest.mark.long
 def test_the_page_of_one_study_leaves_the_summary_and_the_index_says_so(notebook_of, kept, reports):
     notebook_of(SHOWN)
     notebook_of(LISTS, name="summary", parameters=OVERVIEW)
@@ -124,6 +126,7 @@ def test_the_page_of_one_study_leaves_the_summary_and_the_index_says_so(notebook
     assert older in (reports / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_the_page_of_a_run_has_the_limits_and_answers_of_the_page_of_a_report(
     notebook_of, kept, reports, monkeypatch
 ):

@@ -176,6 +176,7 @@ THESE_HOSTS = [(2, 3, 0.1, True), (4, 2, 0.1, True)]
 SUCH_HOSTS = [pytest.param(*each, marks=pytest.mark.statistics) for each in FEW_WRONG]
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize(("hosts", "blocks", "deviation", "fixed"), [*THESE_HOSTS, *SUCH_HOSTS])
 def test_wrong_claims_about_hosts_are_rare(hosts, blocks, deviation, fixed):
     assert wrong_claims(hosts, blocks, deviation, fixed) <= RARE
