@@ -145,10 +145,13 @@ def test_values_of_real_rows_are_from_one_row_where_one_table_has_them(shop):
     executions = re.findall(r"^SELECT at FROM visits .*;$", sqls[12], re.MULTILINE)
     pairs = [re.findall(r"CAST\('([^']*)'", execution) for execution in executions]
     assert 2 <= len(pairs) <= 16
-    for country, number in pairs:
-        assert shop.value(f"SELECT count(*) FROM visits WHERE id = {number} AND country = '{country}'") == 1
-    for sql in re.findall(r"^SELECT .*;$", "\n".join(sqls.values()), re.MULTILINE):
-        shop.query(sql.replace("%", "%%"))
+    with shop.connect() as connection:
+        connection.execute("SET pg_stat_statements.track = 'none'")  # other tests count the calls
+        for country, number in pairs:
+            count = f"SELECT count(*) FROM visits WHERE id = {number} AND country = '{country}'"
+            assert connection.execute(count).fetchone() == (1,)
+        for sql in re.findall(r"^SELECT .*;$", "\n".join(sqls.values()), re.MULTILINE):
+            connection.execute(sql)
 
 
 def test_the_tables_of_a_dump_include_partitions_and_references(shop):
@@ -172,7 +175,7 @@ def test_a_schema_without_access_is_reported_once(shop):
         _, lines = workload_of(shop, "shop", 20, writes=False)
     finally:
         shop.execute("ALTER DATABASE shop RESET role", "DROP ROLE reader", dbname="postgres")
-    assert any("permission denied for schema app (needs a GRANT): 2 (" in line for line in lines), lines
+    assert sum("permission denied for schema app (needs a GRANT): " in line for line in lines) == 1, lines
 
 
 def test_statements_that_write_are_taken_if_asked_for_and_nothing_is_changed_there(shop, run_all):
