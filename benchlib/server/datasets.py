@@ -50,7 +50,7 @@ _DROPPED = re.compile(
     rb"|(?:CREATE|ALTER|COMMENT ON) (?:PUBLICATION|SUBSCRIPTION) "
 )
 """One-line statements of pg_dump that only a superuser, a role or another version can run."""
-_NAME = rb'(?:"(?:[^"]|"")+"|[^\s",]+)'
+_NAME = rb'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
 _POLICY = re.compile(rb"CREATE POLICY .*? TO (%b(?:, %b)*)(?: USING| WITH CHECK|;)" % ((_NAME,) * 2))
 _OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")

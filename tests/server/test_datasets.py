@@ -164,6 +164,10 @@ REFUSED = {
         LoadError, "language c",
     ),
     "a superuser's role": ("SET ROLE postgres;\n", LoadError, "permission denied to set role"),
+    "statements in a role's name": (
+        "CREATE TABLE z (a int);\nCREATE POLICY p ON z TO x;ALTER/**/ROLE/**/benchlib_owner/**/SUPERUSER;\n",
+        LoadError, "(?i)superuser|permission denied",
+    ),
     "a whole cluster": ("CREATE ROLE somebody;\n", InputError, r"whole cluster \(pg_dumpall\)"),
     "a missing extension": (
         "CREATE EXTENSION IF NOT EXISTS no_such WITH SCHEMA public;\n", PreflightError, "needs the extension no_such",
