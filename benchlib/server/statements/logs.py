@@ -271,9 +271,8 @@ def _with_values(sql: str, parameters: str) -> str:
 
 def _share(outcome: str, some: list[_Statement], log: LogStatements) -> str:
     calls, ms = sum(one.calls for one in some), sum(one.ms for one in some)
-    return (
-        f"{outcome}: {len(some)} statements, {100 * calls / log.total_calls:.3g} % of the calls, "
-        f"{100 * ms / log.total_ms if log.total_ms else 0:.3g} % of the time"
+    return f"{outcome}: {len(some)} statements, {100 * calls / log.total_calls:.3g} % of the calls, " + (
+        f"{100 * ms / log.total_ms:.3g} % of the time" if log.total_ms else "the time is not known"
     )
 
 
