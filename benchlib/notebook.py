@@ -1,6 +1,5 @@
 """Functions for notebooks: ``open_study`` reads the parameters, ``compare`` and ``plot`` take any frame."""
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from benchlib.report import plot
 from benchlib.report.display import install
 from benchlib.report.execute import PROGRESS_VARIABLE
 from benchlib.report.model import Answer, PageData
-from benchlib.report.site import saved_pages
+from benchlib.report.site import pages_and_others
 from benchlib.stats.crossed import additivity, ladder, steepest
 from benchlib.stats.effects import compare, screen
 from benchlib.stats.matrix import first_changes, steps
@@ -58,8 +57,8 @@ def open_summary() -> list[PageData]:
     """Return the pages of the studies in the parameter ``studies``, or of all if it is empty."""
     named = _parameters("open_summary").get("studies", "")
     # a command judges before it makes the page, with a limit for each study
-    most = 0 if _listener else math.inf
-    return saved_pages([name.strip() for name in named.split(",") if name.strip()], most)
+    names = [name.strip() for name in named.split(",") if name.strip()]
+    return pages_and_others(names, judge=not _listener)[0]
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:

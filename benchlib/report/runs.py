@@ -44,8 +44,6 @@ _FILES = {
 }
 """The parameters that may name a file, and the form of the name."""
 AT_A_TIME = 2
-_MOST_OTHERS = 4
-"""The most studies that are judged for the index beside the requested pages."""
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
@@ -70,7 +68,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         if isinstance(made, BenchlibError):
             raise made
         lines = [*(text for _, text in made.sentences()), f"page: {root / name}.html"]
-    pages, others = site.pages_and_others(most_judged=_MOST_OTHERS if name else math.inf)
+    pages, others = site.pages_and_others(judge=not name)
     if not name:  # a notebook shows what is judged
         lines = [f"page: {_overview(root, path, given)}"]
     return [*lines, f"index: {site.write_site(root, pages, others)}"]
@@ -191,9 +189,10 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
     changed, left_out = list[str](), dict[str, str]()
     for name in dict.fromkeys(names) or study_names():
         folder = StudyFolder(name)
-        data = None if names else site.saved_page(name, site.study_fingerprint(folder, code))
+        data = None if names else site.saved_page(name, root)
+        current = data and data.fingerprint == site.study_fingerprint(folder, code)
         try:
-            if data and has_page(root, data):
+            if data and current and has_page(root, data):
                 yield f"page: {root / name}.html (unchanged)"
                 continue
             factor = folder.read().plan.factor
@@ -211,7 +210,7 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
         else:
             left_out[name] = str(made)
     of_site = names if alone else ()
-    pages, others = site.pages_and_others(of_site, _MOST_OTHERS if names else math.inf)
+    pages, others = site.pages_and_others(of_site, judge=not names)
     for name, why in {**({} if names else others), **left_out}.items():
         yield f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}"
     if alone or not names:

@@ -83,11 +83,11 @@ def judged(name: str, metric: str = "") -> PageData:
     return page_data(study.study, *frames, name=name, missing=study.missing)
 
 
-def saved_page(name: str, fingerprint: str = "") -> PageData | None:
-    """Return the saved data of a page if it has this fingerprint, or any without one."""
+def saved_page(name: str, root: Path | None = None) -> PageData | None:
+    """Return the saved data of a study's page, current or not."""
     with contextlib.suppress(OSError, ValidationError):
-        data = PageData.model_validate_json(files.read_plain(reports_root() / f"{name}.json"))
-        return data if (data.name, data.fingerprint) == (name, fingerprint or data.fingerprint) else None
+        data = PageData.model_validate_json(files.read_plain((root or reports_root()) / f"{name}.json"))
+        return data if data.name == name else None
     return None
 
 
@@ -102,7 +102,7 @@ def data_of(name: str) -> PageData:
     folder = StudyFolder(name)
     folder.read()
     fingerprint = study_fingerprint(folder, code_fingerprint())
-    if data := saved_page(name, fingerprint):
+    if (data := saved_page(name)) and data.fingerprint == fingerprint:
         return data
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
     if reports_root().is_dir():
@@ -116,33 +116,29 @@ def keep(data: PageData) -> None:
     write_file(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
 
 
-def saved_pages(names: Sequence[str] = (), most_judged: float = float("inf")) -> list[PageData]:
-    """Return the data of the named studies, or of all, in the order of the index."""
-    return pages_and_others(names, most_judged)[0]
-
-
 def pages_and_others(
-    names: Sequence[str] = (), most_judged: float = float("inf")
+    names: Sequence[str] = (), *, judge: bool = True
 ) -> tuple[list[PageData], dict[str, str]]:
-    """Return the data of studies, and by name why others have none. At most ``most_judged`` are judged now.
+    """Return the data of studies in the order of the index, and by name why others have none.
+
+    ``judge``: judge those now whose saved data are not current; else these count as they are.
 
     Raises:
         InputError: there is no study of a name that is given.
 
     """
-    code, pages, changed = code_fingerprint(), list[PageData](), list[str]()
+    code, pages, changed, root = code_fingerprint(), list[PageData](), list[str](), reports_root()
     for name in names:
         StudyFolder(name).read()
+    saved = {path.stem for path in root.glob("*.json")}
     for folder in [StudyFolder(name) for name in names] or walk():
-        if data := saved_page(folder.name, study_fingerprint(folder, code)):
+        data = saved_page(folder.name, root) if folder.name in saved else None
+        if data and (not judge or data.fingerprint == study_fingerprint(folder, code)):
             pages.append(data)
-        elif most_judged < float("inf") and (data := saved_page(folder.name)):
-            pages.append(data)  # as on its page, until 'benchlib report' makes both again
         else:
             changed.append(folder.name)
-    most = min(len(changed), max(most_judged, 0))
-    others = dict.fromkeys(changed[int(most) :], "it has changed since it was judged: run 'benchlib report'")
-    for name, data in apart(data_of, changed[: int(most)], _AT_A_TIME):
+    others = {} if judge else dict.fromkeys(changed, "it has not been judged: run 'benchlib report'")
+    for name, data in apart(data_of, changed if judge else (), _AT_A_TIME):
         if isinstance(data, PageData):
             pages.append(data)
         else:

@@ -212,7 +212,7 @@ class OpenStudy:
 
     def queries(self) -> pd.DataFrame:
         """Scripts by trial; see :func:`benchlib.study.queries.queries`."""
-        return queries(self._experiment, self.trials)
+        return queries(self._experiment, lambda: self.trials)
 
     def by_query(self) -> pd.DataFrame:
         """Comparisons by query; see :func:`benchlib.stats.queries.compare_queries`."""

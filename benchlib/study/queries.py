@@ -1,5 +1,7 @@
 """The queries of a study: a row per trial and script of its workload, with the query's plans."""
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from benchlib.study.experiment import Experiment
@@ -13,14 +15,14 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def queries(experiment: Experiment, trials: pd.DataFrame) -> pd.DataFrame:
+def queries(experiment: Experiment, trials_of: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """Return a row per good trial and script, for workloads with several scripts or with queries on real data.
 
     - ``level, block, query``: the script's title or number
     - ``transactions, latency_average_ms, latency_p95_ms``: p95 needs the log of all transactions, else null
     - ``share_percent``: of the time of all transactions
     - ``plan``: node names of its statements' plans at this level, from block 1; null if unknown
-    - ``period, host, part, doubt``: as in ``trials``
+    - ``period, host, part, doubt``: as in the trials, which are judged only if there are queries
     """
     plan, scripts = experiment.plan, experiment.measured.scripts
     works = {level: plan.level_workload(level) for level in plan.factor.levels}
@@ -30,7 +32,9 @@ def queries(experiment: Experiment, trials: pd.DataFrame) -> pd.DataFrame:
         if work.by_query or len(work.scripts) > 1
         for number, query in enumerate(work.queries, 1)
     }
-    keys = list(zip(scripts["level"], scripts["script"], strict=True))
+    if not names:
+        return pd.DataFrame(columns=_COLUMNS)
+    trials, keys = trials_of(), list(zip(scripts["level"], scripts["script"], strict=True))
     rows = scripts.assign(query=pd.Series([names.get(key) for key in keys], dtype=object))
     rows = rows.dropna(subset="query")
     time = (rows["transactions"] * rows["latency_average_ms"]).mask(rows["transactions"].eq(0), 0.0)

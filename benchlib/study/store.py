@@ -272,7 +272,8 @@ def study_names(root: Path | None = None) -> list[str]:
 
 def walk() -> Iterator[StudyFolder]:
     """Yield all saved studies by name."""
-    return map(StudyFolder, study_names())
+    root = data_root()
+    return (StudyFolder(name, root) for name in study_names(root))
 
 
 @contextlib.contextmanager
