@@ -53,8 +53,8 @@ WRITES = {
 
 
 @pytest.fixture(scope="module", params=["15", "11.22", "18.6"])
-def shop(request, created, shelter):
-    """Somebody's server with statements that have run; of an installation that has the extension."""
+def shop_server(request, created, shelter):
+    """Somebody's server, of an installation that has the extension."""
     try:
         cluster = created(request.param).clone(shelter / f"s{request.param}")
         cluster.configure({"shared_preload_libraries": "pg_stat_statements", "fsync": "off"})
@@ -63,14 +63,23 @@ def shop(request, created, shelter):
         pytest.skip(f"no pg_stat_statements: {reason}")
     cluster.execute("CREATE DATABASE shop", dbname="postgres")
     cluster.database = "shop"
-    ran = READS | dict.fromkeys(LEFT_OUT, 1) | WRITES
     with cluster.connect() as connection:
         connection.execute("CREATE EXTENSION pg_stat_statements")
         connection.execute((Path(__file__).parent / "shop.sql").read_text())
-        for sql in (sql for sql, times in ran.items() for _ in range(times)):
-            connection.execute(sql)
     yield cluster
     cluster.stop(immediately=True)
+
+
+@pytest.fixture
+def shop(shop_server):
+    """The server with the calls of its own statements alone, whatever other tests have run there."""
+    ran = READS | dict.fromkeys(LEFT_OUT, 1) | WRITES
+    with shop_server.connect() as connection:
+        connection.execute("SELECT pg_stat_statements_reset()")
+        with connection.transaction(force_rollback=True):
+            for sql in (sql for sql, times in ran.items() for _ in range(times)):
+                connection.execute(sql)
+    return shop_server
 
 
 @pytest.fixture
@@ -146,7 +155,6 @@ def test_values_of_real_rows_are_from_one_row_where_one_table_has_them(shop):
     pairs = [re.findall(r"CAST\('([^']*)'", execution) for execution in executions]
     assert 2 <= len(pairs) <= 16
     with shop.connect() as connection:
-        connection.execute("SET pg_stat_statements.track = 'none'")  # other tests count the calls
         for country, number in pairs:
             count = f"SELECT count(*) FROM visits WHERE id = {number} AND country = '{country}'"
             assert connection.execute(count).fetchone() == (1,)
@@ -175,7 +183,7 @@ def test_a_schema_without_access_is_reported_once(shop):
         _, lines = workload_of(shop, "shop", 20, writes=False)
     finally:
         shop.execute("ALTER DATABASE shop RESET role", "DROP ROLE reader", dbname="postgres")
-    assert sum("permission denied for schema app (needs a GRANT): " in line for line in lines) == 1, lines
+    assert any("permission denied for schema app (needs a GRANT): 2 (" in line for line in lines), lines
 
 
 def test_statements_that_write_are_taken_if_asked_for_and_nothing_is_changed_there(shop, run_all):
