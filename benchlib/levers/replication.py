@@ -105,7 +105,7 @@ class ReplicationLever(Lever):
         return [Finding(self.key, lacking)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check version, disk space and pg_basebackup."""
+        """Check version, WAL settings, disk space and pg_basebackup."""
         wanted = replication_of(wish.level)
         if not wanted.replicas:
             return []
@@ -113,6 +113,16 @@ class ReplicationLever(Lever):
         if installation.major < _OLDEST:
             raise PreflightError(f"{installation.label}: replicas need PostgreSQL {_OLDEST} or later")
         find_program_for(installation, "pg_basebackup")
+        given = wish.level.settings
+        if str(given.get("wal_level", "")).lower() == "minimal":
+            raise PreflightError("wal_level = minimal writes too little WAL for a replica: use replica")
+        # copying a replica takes two connections; each earlier replica has one
+        for name, least in (
+            ("max_wal_senders", wanted.replicas + 1),
+            ("max_replication_slots", wanted.replicas),
+        ):
+            if str(given.get(name, least)).isdecimal() and int(given.get(name, least)) < least:
+                raise PreflightError(f"{name} = {given[name]}: {wanted.replicas} replica(s) need {least}")
         if wanted.on:  # checked on those hosts later
             return []
         if not wanted.storage:

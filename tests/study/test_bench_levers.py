@@ -152,8 +152,10 @@ def test_memory_smaller_than_the_data_is_filled_before_the_warm_up_without_caps(
     [
         ({"postgres": "9.1"}, "is not installed here"),
         ({"storage": {"data": "/no/such/folder"}}, "/no/such/folder"),
+        ({"replication": "asynchronous", "settings": {"wal_level": "minimal", "max_wal_senders": 0}}, "wal_level"),
         ({"host": {"vm.no_such_thing": 1}}, "vm.no_such_thing"),
         ({"target": "no-such-service"}, "no-such-service"),
+        ({"replication": {"replicas": 2}, "settings": {"max_wal_senders": "2"}}, r"max_wal_senders = 2: .* need 3"),
         ({"settings": {"work_mem": "8 pigs", "jit": "perhaps"}}, 'refuses .* "work_mem": "8 pigs"; parameter "jit"'),
         ({"postgres": "16", "settings": {"io_method": "worker"}}, 'unrecognized .* "io_method"'),
     ],
