@@ -14,7 +14,7 @@ class CoarseClock:
 
     def __call__(self) -> float:
         """Return the time, rounded down to a step."""
-        ticks = self._exact() // STEP_NS * STEP_NS
+        ticks: int = self._exact() // STEP_NS * STEP_NS
         return ticks if self._unit_ns == 1 else ticks / self._unit_ns
 
     def __reduce__(self) -> tuple[object, ...]:

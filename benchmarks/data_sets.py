@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchlib.errors import LoadError
 from benchlib.host.guardian import guarded_run, scratch_root
 from benchlib.host.shell import Shell, server_user
 from benchlib.plan.level import Level
@@ -58,8 +59,13 @@ def main() -> None:
         source.execute(*MADE.format(int(given.gb * ROWS_PER_GB)).split(";"))
         size = source.value("SELECT pg_database_size(current_database())") >> 20
         program, dump = templates.program("pg_dump", Level()), run.folder / "own.dump"
-        where = ["--host", source.sockets, "--username=postgres", f"--dbname={source.database}"]
-        shell.run([program, *where, "--format=custom"], stdout=dump).insist(SystemExit, "pg_dump")
+        where: list[str | Path] = [
+            "--host",
+            source.sockets,
+            "--username=postgres",
+            f"--dbname={source.database}",
+        ]
+        shell.run([program, *where, "--format=custom"], stdout=dump).insist(LoadError, "pg_dump")
         source.stop()
         shell.remove(source.folder)
         data = pinned(Data(file=str(dump)), None, print)
@@ -74,7 +80,11 @@ def main() -> None:
         first = restoring()
         template = first.clone(run.folder / "template")
         shell.remove(first.folder)
-        ways = {"restore": restoring, "copy": lambda: template.clone(run.folder / "new")}
+
+        def copying() -> Cluster:
+            return template.clone(run.folder / "new")
+
+        ways = {"restore": restoring, "copy": copying}
         for number in range(1, given.rounds + 1):
             for what in random.sample(list(ways), len(ways)):
                 Shell().run(["sync"])

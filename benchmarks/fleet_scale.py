@@ -54,7 +54,8 @@ class Slow(FakeBench):
     def measure(self, trial: Trial, folder: Path) -> Measurement:
         """Leave what a trial would."""
         time.sleep(BLOCK_S / len(LEVELS))
-        return super().measure(trial, folder)
+        measured: Measurement = super().measure(trial, folder)
+        return measured
 
 
 def open_slow(plan: Plan, tell: Any) -> Any:
@@ -170,7 +171,7 @@ def main() -> int:
     parser.add_argument("--be", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be:
-        worker._apart = lambda call, send, *_: call(send)  # type: ignore[assignment]
+        worker._in_process = lambda call, send, *_: call(send)
         address, *names = options.be
         asyncio.run(work(address, names))
         return 0

@@ -85,8 +85,8 @@ def main(blocks: int, turn_s: int, clients: int, workload: str, seed: int, out: 
     out.parent.mkdir(parents=True, exist_ok=True)
     turns.to_csv(out, index=False, float_format="%.6f")
     analysis = benchlib.analyze(turns, baseline=OFF, controls=[TWIN], margin=MARGIN)
-    click.echo(analysis.headline())
-    verdict = analysis.table.set_index("level").loc[ON, "verdict"]
+    click.echo(analysis.table.to_string(index=False))
+    verdict = str(analysis.table.set_index("level").loc[ON, "verdict"])
     good = verdict == "equivalent"
     click.echo(f"watching costs nothing beyond ±{100 * MARGIN:g} %: {'yes' if good else f'no ({verdict})'}")
     sys.exit(not good)

@@ -102,10 +102,10 @@ def main() -> None:
     frame = pd.DataFrame(measured)
     if given.out:
         frame.to_csv(given.out, index=False)
-    for form, group in frame.groupby("format"):
+    for name, group in frame.groupby("format"):
         rate, ratio = group["mb"] / group["cpu_s"], group["cpu_s"] / group["lines_cpu_s"]
         print(
-            f"{form}: {rate.median():.0f} MB a second of processor ({rate.min():.0f} to {rate.max():.0f}), "
+            f"{name}: {rate.median():.0f} MB a second of processor ({rate.min():.0f} to {rate.max():.0f}), "
             f"{ratio.median():.0f} times as long as reading its lines ({ratio.min():.0f} to {ratio.max():.0f}), "
             f"at most {group['peak_mb'].max()} MB of memory"
         )

@@ -118,7 +118,7 @@ def analysis_s(seed: int) -> float:
 def studies(rounds: int, blocks: int, short_s: int, long_s: int) -> list[Row]:
     """A study of inserts as a user runs it, and its page once more; the longer trials once."""
     over: dict[int, list[float]] = {short_s: [], long_s: []}
-    pages = []
+    pages = list[float]()
     with tempfile.TemporaryDirectory() as scratch:
         project = Path(scratch)
         shutil.copytree(HERE.parent / "notebooks", project / "notebooks", ignore=shutil.ignore_patterns(".*"))
@@ -151,7 +151,7 @@ def observer(out: Path, blocks: int) -> Row:
     """The observer's price: the change of the tps, its 95 % interval, and the verdict."""
     trials = raw("observer", out, "--blocks", blocks)
     found = benchlib.analyze(trials, baseline="unobserved", controls=["control"], margin=0.02)
-    row: dict[str, Any] = found.table.set_index("level").loc["observed"].to_dict()
+    row: Any = found.table.set_index("level").loc["observed"]
     return Row(
         what="tps while observed",
         median=row["percent_change"],
@@ -166,7 +166,7 @@ def observer(out: Path, blocks: int) -> Row:
 
 def lines_of(rows: Sequence[Row]) -> list[str]:
     """The table for a terminal."""
-    cells = [("", "median", "from", "to", "", "wanted")]
+    cells: list[tuple[str, ...]] = [("", "median", "from", "to", "", "wanted")]
     for row in rows:
         figures = (f"{value:.3g} {row.unit}" for value in (row.median, row.low, row.high))
         held = "" if row.good is None else f"{row.wanted}: {'yes' if row.good else 'no'}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from benchlib.errors import LoadError, ServerError
 from benchlib.host import files
@@ -85,7 +86,7 @@ class Environment:
                     in_force |= lever.before_trial(self.site, scope)
             yield in_force
 
-    def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery]) -> Sampler:
+    def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery] = MappingProxyType({})) -> Sampler:
         """Return a sampler of the server's host, processes and sessions, and of a plan's queries."""
         sessions, site = partial(waits, self.server), self.site
         own = partial(sampled, self.server, samples) if samples else None
