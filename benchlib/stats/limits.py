@@ -122,8 +122,8 @@ SENTENCES: dict[str, Sentence] = {
     "too_short": Sentence("A steady state of {level} cannot be checked: {value}.", "The start of a trial may differ from the rest.", "Run longer trials, or more of them.", 7),
     "implausible_commit_rate": Sentence("{level} committed faster than the disk can flush: {value}.", "A commit may not have been on disk when it was acknowledged.", "Check the disk's write cache.", 1),
     # --- the machine ---
-    "ceiling": Sentence("CPU was saturated at {level} ({value} busy).", "The change is what this machine allows.", "Use fewer clients, or more cores.", 4),
-    "disk_cap": Sentence("The disk was limited by this study ({value}) and saturated at {level}.", "The limit sets the size of the change.", "Run without the limit, or with another.", 4),
+    "ceiling": Sentence("CPU was saturated by {level} ({value} busy).", "The change is what this machine allows.", "Use fewer clients, or more cores.", 4),
+    "disk_cap": Sentence("The disk was limited by this study ({value}) and saturated by {level}.", "The limit sets the size of the change.", "Run without the limit, or with another.", 4),
     "shared_machine": Sentence("The load tool ran on the server's machine.", "Both compete for the same CPU.", "Use load_from with another host.", 7),
     "replica_shares": Sentence("Replicas ran on the primary's machine.", "They compete for CPU and disk, and no network lies between.", "Place replicas on other hosts.", 5),
     "loop_device": Sentence("Files on this host's disk stood in for disks.", "A loop device adds a layer and shares the disk.", "Use devices of their own.", 7),

@@ -43,5 +43,5 @@ def test_the_worst_come_first_and_a_record_is_plain_data():
     grave, light = Concern("outlier", "x", grave=True), Concern("no_control")
     assert sorted([light, grave, Concern("outlier", "x")], key=lambda each: each.order)[0] == grave
     assert Concern("ceiling", "97 %", level="x").record() == {
-        "code": "ceiling", "level": "x", "value": "97 %", "text": "CPU was saturated at “x” (97 % busy).", "grave": False,
+        "code": "ceiling", "level": "x", "value": "97 %", "text": "CPU was saturated by “x” (97 % busy).", "grave": False,
     }  # fmt: skip
