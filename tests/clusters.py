@@ -145,7 +145,10 @@ def remains(scratch: Path) -> list[str]:
     """Return mounts, loop devices and benchlib directories below a directory."""
     attached = (file.read_text().strip() for file in Path("/sys/block").glob("loop*/loop/backing_file"))
     loops = [file for file in attached if str(scratch) in file]
-    return [*map(str, mounts_below(scratch)), *loops, *map(str, scratch.rglob("benchlib-*"))]
+    # a folder may go while it is looked into
+    found = (f"{folder}/{name}" for folder, folders, files in os.walk(scratch) for name in (*folders, *files))
+    ours = [path for path in found if Path(path).name.startswith("benchlib-")]
+    return [*map(str, mounts_below(scratch)), *loops, *ours]
 
 
 @pytest.fixture
