@@ -1,0 +1,112 @@
+"""What is published of a plan: no address, no folder, no secret, and no SQL of a private workload."""
+
+import pytest
+from pydantic import ValidationError
+
+from benchlib.plan.level import Level
+from benchlib.plan.words import given_folders, rate_words, time_words, unpublished, without, without_values
+from benchlib.plan.workload import HIDDEN, Beside, Data, Invariant, Script, Workload
+
+SECRET = "SELECT salary FROM people"
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ({"file": "/home/ann/shop.dump"}, {"file": "shop.dump"}),
+        ({"service": "shop"}, {"service": "shop"}),
+        ({"service": "host=db.example.com user=ann"}, {"service": "a server"}),
+        ({"service": "postgresql://ann@db.example.com/shop"}, {"service": "a server"}),
+        ({"template": "shop_copy"}, {"template": "shop_copy"}),
+    ],
+)
+def test_the_source_of_data_has_no_folder_and_no_address(data, shown):
+    work = Workload(name="w", title="w", scripts=(Script(sql="SELECT 1"),), data=Data(**data))
+    assert work.published().data == Data(**shown)
+
+
+def test_a_private_workload_shows_titles_and_no_sql():
+    work = Workload(
+        name="w",
+        title="w",
+        private=True,
+        scripts=(Script(sql=SECRET, title="salaries"), Script(sql=SECRET), Script(builtin="select-only")),
+        beside=(Beside(sql=SECRET),),
+        load_sql=SECRET,
+        explain=(SECRET,),
+        invariant=Invariant(count=SECRET),
+    )
+    shown = work.published()
+    assert SECRET not in shown.model_dump_json()
+    assert [one.sql for one in shown.scripts] == ["salaries", HIDDEN, None]
+    assert (shown.load_sql, shown.unanalyzed_sql) == (HIDDEN, "")
+
+
+@pytest.mark.parametrize(
+    ("sources", "why"),
+    [
+        ({}, "one source"),
+        ({"file": "a.dump", "service": "shop"}, "one source"),
+        ({"file": "a.dump", "tables": ["orders"]}, "'tables' belong to a 'service'"),
+    ],
+)
+def test_data_have_one_source(sources, why):
+    with pytest.raises(ValidationError, match=why):
+        Data.model_validate(sources)
+
+
+def test_scripts_of_one_title_are_told_apart():
+    scripts = (Script(sql="SELECT 1", title="a"), Script(sql="SELECT 2", title="a"), Script(sql="SELECT 3"))
+    assert Workload(name="w", title="w", scripts=scripts).queries == (
+        "a (script 1)",
+        "a (script 2)",
+        "script 3",
+    )
+
+
+def test_folders_secrets_and_installations_of_levels_are_replaced_whole(plan_of):
+    plan = plan_of(
+        levels={
+            "fast": Level.model_validate({"storage": {"path": "/mnt/fast"}}),
+            "built": Level.model_validate({"postgres": "/opt/pg/bin"}),
+        }
+    )
+    replaced = unpublished(plan, {"password": "geheim"})
+    assert given_folders(plan) == {"/mnt/fast": "a given folder"}
+    told = {"lines": ["/mnt/fast/base", "/mnt/faster", "it was geheim", 7], "of": "/opt/pg/bin/postgres"}
+    assert without(told, replaced) == {
+        "lines": ["a given folder/base", "/mnt/faster", "it was a hidden value", 7],
+        "of": "a given installation/postgres",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40.4, "40 s"), (60, "1 min"), (1080, "18 min"), (12_000, "3 h 20 min")]
+)
+def test_a_duration_is_told_in_the_unit_that_one_plans_with(seconds, text):
+    assert time_words(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(None, "no limit"), (1234.5, "1,234.5 tps"), ("60 % of capacity", "60 % of capacity")]
+)
+def test_a_rate_that_is_a_share_stays_one_until_the_whole_is_known(plan_of, rate, text):
+    plan = plan_of(levels={"paced": Level.model_validate({"load": {"rate": rate}})})
+    assert rate_words(plan, "paced") == text
+
+
+def test_a_rate_that_is_a_share_of_a_known_capacity_says_both(plan_of):
+    plan = plan_of(levels={"paced": Level.model_validate({"load": {"rate": "60 % of capacity"}})})
+    assert rate_words(plan.changed(capacity_tps=1000.0), "paced") == "600 tps (60 % of capacity)"
+
+
+def test_a_message_loses_what_it_quotes():
+    assert "ann@example.com" not in without_values("Key (mail)=(ann@example.com) already exists.")
+
+
+def test_levels_that_differ_in_one_setting_alone_are_a_group(plan_of):
+    levels = {
+        str(n): Level.model_validate({"settings": {"work_mem": f"{n}MB", "jit": "off"}}) for n in (4, 8)
+    }
+    plan = plan_of(levels={**levels, "other": Level.model_validate({"settings": {"work_mem": "4MB"}})})
+    assert ["4", "8"] in plan.alike("work_mem")
