@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -58,8 +59,15 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
     raise InputError(f"{path.name} has no cell tagged 'parameters'")
 
 
-def execute(path: Path, given: Mapping[str, Any], listen: Listen = lambda line: None) -> Node:
+def execute(
+    path: Path,
+    given: Mapping[str, Any],
+    listen: Listen = lambda line: None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Node:
     """Execute a notebook with papermill; return the executed notebook. Ctrl-C and SIGTERM interrupt its kernel.
+
+    ``meanwhile`` is called once while the kernel works.
 
     Raises:
         InputError: a parameter is unknown, or of the wrong type; nothing was started.
@@ -77,7 +85,9 @@ def execute(path: Path, given: Mapping[str, Any], listen: Listen = lambda line: 
         os.mkfifo(pipe)
         job = _Papermill(path, {name: values[name] for name in given}, output, pipe)
         with _stopping(job, shown=bool(values.get("run"))), job.progress(listen):
+            _import_papermill()
             job.start()
+            meanwhile()
             while job.is_alive():
                 job.join(0.2)
         reason = job.reason and _as_ours(job.reason, read_notebook(output) if output.is_file() else None)
@@ -86,6 +96,16 @@ def execute(path: Path, given: Mapping[str, Any], listen: Listen = lambda line: 
         if reason:
             raise reason
         return read_notebook(output)
+
+
+def _import_papermill() -> None:
+    """Import papermill without the grammar of international addresses, which takes seconds to compile."""
+    grammar = "rfc3987_syntax"  # an optional part of jsonschema, for a format that notebooks do not have
+    unused = sys.modules.setdefault(grammar, None) is None  # type: ignore[arg-type]
+    import papermill  # noqa: F401
+
+    if unused:
+        del sys.modules[grammar]
 
 
 class NotebookError(StudyError):

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -268,10 +269,16 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[
     return made
 
 
-def _executed(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen = lambda line: None) -> Node:
+def _executed(
+    path: Path,
+    given: Mapping[str, Any],
+    failed: Path,
+    listen: Listen = lambda line: None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Node:
     """Execute a notebook; save it at ``failed``, with the traceback, if it fails with an error of its own."""
     try:
-        return execute(path, given, listen)
+        return execute(path, given, listen, meanwhile)
     except NotebookError as reason:
         if reason.notebook is not None:
             write_notebook(reason.notebook, failed)
@@ -307,6 +314,11 @@ def _page_mark(fingerprint: str, notebook: Path) -> str:
     return hashlib.sha256(fingerprint.encode() + notebook.read_bytes()).hexdigest()
 
 
+def _import_page() -> None:
+    import benchlib.report.page
+    import benchlib.study.frames  # noqa: F401
+
+
 def make_page(name: str, notebook: Path | None = None, executed: Node | None = None) -> PageData:
     """Make a study's page by its notebook, or by the given one, and its downloads; return the page's data.
 
@@ -315,20 +327,24 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
 
     """
     from benchlib.report import site
-    from benchlib.report.model import page_data, repeat_command
-    from benchlib.report.page import render_page, shown_frames
-    from benchlib.study.experiment import shown
-    from benchlib.study.frames import OpenStudy, as_data
 
     root, folder = site.reports_root(), StudyFolder(name)
-    fingerprint = site.study_fingerprint(folder, site.code_fingerprint())
-    experiment = shown(folder)
-    experiment.check_comparable()
-    study = OpenStudy(experiment)
-    path, own = (notebook, True) if notebook else _showing(study.study.notebook)
+    fingerprint, saved = site.study_fingerprint(folder, site.code_fingerprint()), folder.read()
+    path, own = (notebook, True) if notebook else _showing(saved.notebook)
+    blocks = Counter(each.trial.block for each in folder.kept().values())
+    if max(blocks.values(), default=0) < 2:
+        site.judged(name)  # raises the error, before the notebook runs in vain
     if executed is None:
-        values = {**(study.study.parameters if own else {}), "study": name, "run": False}
-        executed = _executed(path, _known(path, values), root / f"{name}.ipynb")
+        values = {**(saved.parameters if own else {}), "study": name, "run": False}
+        failed = root / f"{name}.ipynb"
+        # what is needed afterwards takes seconds to import, and the kernel is a process of its own
+        executed = _executed(path, _known(path, values), failed, meanwhile=_import_page)
+    from benchlib.report.model import page_data, repeat_command
+    from benchlib.report.page import render_page, shown_frames
+    from benchlib.study.experiment import Experiment
+    from benchlib.study.frames import OpenStudy, as_data
+
+    study = OpenStudy(Experiment(folder, saved))
     frames = shown_frames(executed)
     if "effects" in frames:
         if "queries" not in frames:  # 'benchlib check --by query' reads them

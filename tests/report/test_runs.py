@@ -148,7 +148,9 @@ def test_no_notebook_but_one_of_this_installation_is_ever_run(notebook_of, kept,
     elsewhere = notebook_of("", name="evil").rename(tmp_path / "evil.ipynb")
     (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
     folder, ran = kept("mine"), []
-    monkeypatch.setattr(runs, "_executed", lambda path, *_: ran.append(path) or pytest.raises(StudyError))
+    monkeypatch.setattr(
+        runs, "_executed", lambda path, *_, **__: ran.append(path) or pytest.raises(StudyError)
+    )
     for name in ("../evil", "../evil.ipynb", str(elsewhere), "link", "x" * 5000, None, "a\0b", "./template"):
         folder.write(folder.read().model_copy(update={"notebook": name}))
         with pytest.raises(Exception):  # noqa: B017, PT011 - what runs is no notebook
