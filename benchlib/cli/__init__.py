@@ -1,4 +1,4 @@
-"""The command line: ``benchlib COMMAND``. Exit status 0 done, 1 the run failed, 2 bad usage or bad input; of a gate 3 and 4."""
+"""The command line. Exit status: 0 done, 1 run failed, 2 bad input; gates: 3, 4."""
 
 import io
 import locale
@@ -168,7 +168,7 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
 
 
 def _progress_printer() -> Any:
-    """Return a printer of progress: one line on a terminal, elsewhere a line for each change."""
+    """Return a printer: one changing line on terminals."""
     last = ""
 
     def show(line: str) -> None:
@@ -269,7 +269,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _stop_once(number: int, frame: Any) -> None:
-    """Stop as Ctrl-C does, and ignore further signals."""
     signal.signal(number, signal.SIG_IGN)
     signal.default_int_handler(number, frame)
 

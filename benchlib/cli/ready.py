@@ -1,4 +1,4 @@
-"""Commands that prepare a study: a working folder, servers, and the hosts of a fleet."""
+"""Commands that prepare a study."""
 
 import hashlib
 import json
@@ -65,7 +65,7 @@ def init(folder: Path, service: str | None) -> None:
 
 
 def _own(folder: Path, service: str) -> str:
-    """Write the workload and the levels of a service, unless they are there; return the workload's name."""
+    """Write missing files for a service; return the workload's name."""
     from benchlib.cli.workload import make_workload, workload_file
     from benchlib.server.installations import installations
     from benchlib.server.remote import Remote
@@ -96,7 +96,7 @@ def _own(folder: Path, service: str) -> str:
 
 
 def _lay_out(folder: Path) -> list[str]:
-    """Write the files that are missing or unedited; return the names of the edited files."""
+    """Write missing or unedited files; return edited ones."""
     changed, listed = list[str](), folder / _SUMS
     lines = listed.read_text().splitlines() if listed.is_file() else []
     sums = dict(line.split("  ")[::-1] for line in lines)

@@ -1,4 +1,4 @@
-"""Commands for saved studies: ``benchlib studies``, ``import``, ``check``, ``compare`` and ``history``."""
+"""Commands for saved studies."""
 
 import contextlib
 import math
@@ -141,7 +141,7 @@ def _follow(study: str) -> None:
 
 
 def _trends() -> Any:
-    """Import the module from its own folder: matplotlib reads settings from the working folder."""
+    """Import from its folder: matplotlib reads settings from the working folder."""
     with contextlib.chdir(Path(__file__).parent):
         from benchlib.report import trends
     return trends

@@ -1,4 +1,4 @@
-"""The common form of commands: printing without control characters, and help with grouped options."""
+"""The common form of commands."""
 
 import json
 from functools import partial
@@ -28,7 +28,7 @@ json_option = flag("--json", "as_json", help="Print JSON.")
 
 
 class Command(click.Command):
-    """A command whose help groups the options by :data:`GROUPS`."""
+    """A command whose help groups options by :data:`GROUPS`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below their headings."""
@@ -50,7 +50,7 @@ class Group(click.Group):
 
 
 def echo(text: str, **options: Any) -> None:
-    """Print a text without control characters; it may come from elsewhere."""
+    """Print a text without control characters."""
     click.echo(printable(text), **options)
 
 
@@ -65,7 +65,7 @@ def echo_json(value: Any) -> None:
 
 
 def raise_last(errors: list[str]) -> None:
-    """Print each error on a line, and raise the last."""
+    """Print all errors, and raise the last."""
     for line in errors[:-1]:
         tell(f"benchlib: {' '.join(line.split())}")
     if errors:

@@ -1,4 +1,4 @@
-"""Commands for data from elsewhere: ``benchlib analyze``, ``collect`` and ``parse``."""
+"""Commands for data from elsewhere."""
 
 import sys
 from pathlib import Path
@@ -82,7 +82,7 @@ def analyze(
 
 
 def _pair(text: str, levels: set[str]) -> tuple[str, str]:
-    """Return the two levels of LEVEL=OTHER; their names may contain the sign too."""
+    """Return both levels of LEVEL=OTHER; names may contain ``=``."""
     words = text.split("=")
     splits = [("=".join(words[:at]), "=".join(words[at:])) for at in range(1, len(words))]
     known = [split for split in splits if {*split} <= levels]

@@ -1,4 +1,4 @@
-"""``benchlib workload``: list, show and check workloads; make one from SQL files, or from a server's statements or log."""
+"""The command ``benchlib workload``."""
 
 import os
 import re
@@ -124,7 +124,7 @@ def new(name: str, data: str | None, tables: str | None, top: int | None, **sour
 
 
 def workload_file(name: str, folder: Path = Path()) -> Path:
-    """Return the path of a workload in ``workloads/``; InputError if the name is no file's."""
+    """Return a path in ``workloads/``; InputError for an unusable name."""
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"'{name}' is no name for a file: choose another, of letters, digits, '.' and '-'")
     return folder / "workloads" / f"{name}.toml"
@@ -142,7 +142,7 @@ def make_workload(
     log: Path | None = None,
     writes: bool = False,
 ) -> None:
-    """Write a workload from SQL files, a server's statements or its log, and print what it covers."""
+    """Write a workload and print what it covers."""
     if sum(map(bool, (folder, service, log))) != 1 or (schema and (data or not folder)):
         raise click.UsageError(
             "take one of --from (with --schema or --data), --from-statements and --from-log"
@@ -182,7 +182,7 @@ def make_workload(
 
 
 def _data(path: Path, given: str | None, tables: str | None, service: str | None) -> dict[str, Any]:
-    """Return the key ``data`` of a workload's file: a dump's path relative to the file, or a service with tables."""
+    """Return ``data``: a relative dump, or a service with tables."""
     if given is None or not given.startswith("service="):
         if tables:
             raise click.UsageError("--tables belongs to --data service=NAME")
@@ -201,7 +201,7 @@ def _data(path: Path, given: str | None, tables: str | None, service: str | None
 
 
 def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
-    """Return the parts of a workload from SQL files: a script per file, and the statements that make its tables."""
+    """Return scripts and schema from SQL files."""
     scripts = []
     for path in sorted(folder.glob("*.sql")):
         try:

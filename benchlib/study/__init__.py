@@ -1,1 +1,1 @@
-"""One study: its trials, the environment that runs them, its saved results, and the frames read from them."""
+"""One study: its trials, environments, results and frames."""

@@ -1,7 +1,4 @@
-"""One archive for the files of a study's trials, a reproducible ``tar.xz`` that ``benchmarks/trim.py`` writes.
-
-An archive may be hostile: the unpacked size is limited, and only the files of trials are accepted.
-"""
+"""The packed files of a study's trials; an archive may be hostile."""
 
 import lzma
 import re
@@ -18,10 +15,10 @@ _RATIO, _LITTLE = 400, 16 << 20
 
 
 def unpack(archive: bytes | None) -> dict[str, bytes]:
-    """Return the files of an archive by path; none without an archive.
+    """Return the files of an archive by path.
 
     Raises:
-        ValueError: it is damaged, too large, or has other files than those of trials.
+        ValueError: it is damaged, too large, or has other files.
 
     """
     if archive is None:
@@ -38,12 +35,11 @@ def unpack(archive: bytes | None) -> dict[str, bytes]:
 
 
 def most_unpacked(packed: bytes) -> int:
-    """Return the largest size to which an archive may unpack, in bytes."""
+    """Return the maximum unpacked size in bytes."""
     return min(MOST, max(_LITTLE, _RATIO * len(packed)))
 
 
 def _members(tar: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of each file; reject every other kind of member."""
     place, seen = 0, set[str]()
     while any(header := tar[place : place + tarfile.BLOCKSIZE]):
         member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")

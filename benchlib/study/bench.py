@@ -1,7 +1,7 @@
-"""The trials of a study on this machine: clusters, load, and raw output.
+"""The trials of a study on this machine.
 
-Each trial has a new cluster, copied from a template, so that no level depends on one file layout. With
-``rebuild_every`` above 1, each level has one warm cluster for that many blocks.
+Each trial has a new cluster, so that no level depends on one file layout; ``rebuild_every`` above 1 keeps it
+for that many blocks.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ _WEEK_S = 7 * 86400
 
 @dataclass
 class Bench:
-    """A runner for the trials of one plan; see :func:`open_bench`. A ``patient`` one outlives a cluster that cannot be built."""
+    """A runner for the trials of one plan; ``patient`` if it outlives a failed cluster."""
 
     plan: Plan
     templates: Templates
@@ -85,7 +85,6 @@ class Bench:
 
     @contextlib.contextmanager
     def _environment_for(self, trial: Trial) -> Iterator[Environment]:
-        """Provide a level's environment for a trial; close it unless later trials can use it."""
         if (period := self.plan.period(trial.block)) != self._period:
             self.close()
             self._period = period
@@ -107,7 +106,7 @@ class Bench:
     # --- one trial ----------------------------------------------------------------
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
-        """Run one trial with its raw output in ``folder``; return its measurement, with any error."""
+        """Run one trial; the measurement has any error."""
         self.templates.run.check_guarded()
         load = self.plan.level_load(trial.level)
         # fields of the measurement, saved even if the trial fails
@@ -142,7 +141,7 @@ class Bench:
                 notes["warnings"] += sampler.warnings
                 environment.check_running()
                 Counters(before=before, after=statistics.snapshot(server)).write(folder)
-                report = read_report()
+                report = read_report()  # after the counters: parsing takes time and disk
                 if work.explain:
                     Plans(after=statistics.explained(server, work, self.plan.scale)).write(folder)
                 with environment.uncapped():  # whole tables are read
@@ -160,7 +159,6 @@ class Bench:
     def _explains(
         self, trial: Trial, environment: Environment, folder: Path
     ) -> contextlib.AbstractContextManager[None]:
-        """Return the context that saves the plans of a level's queries, once per level."""
         work = environment.workload
         if trial.block > 1 or not environment.site or not work.by_query:
             return contextlib.nullcontext()
@@ -169,7 +167,6 @@ class Bench:
         return explains_queries(environment, self._tool(work), job, folder)
 
     def _prepare(self, trial: Trial, environment: Environment, folder: Path, notes: dict[str, Any]) -> None:
-        """Record the server's settings, then bring it to a known state."""
         server, site = environment.server, environment.site
         notes["warnings"] += site.remarks if site else []
         notes["settings"] = server.check_settings(server.database)
@@ -187,7 +184,6 @@ class Bench:
             statistics.reset(server)
 
     def _flushes(self, site: Site) -> dict[str, Any]:
-        """Return the result of ``pg_test_fsync`` for the WAL's directory, measured once per storage."""
         storage = str(site.level.storage)
         if storage not in self._fsync:
             self.templates.tell("measuring flushes per second of the WAL's device")
@@ -216,17 +212,13 @@ class Bench:
         check: Check,
         during: During,
     ) -> Callable[[], dict[str, Any]]:
-        """Run a load, from this host or a fleet, and save its raw output in ``folder``.
-
-        ``during`` is active while the load runs. The returned function parses the report: call it after
-        reading counters. A fleet's command line is the one before the load is divided.
-        """
+        """Run a load, and ``during`` meanwhile; return the parser of its report."""
         tool, client = self._tool(environment.workload), environment.client
         job = self._job(environment, environment.workload, load, seed)
         if load.generators:
             assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
-            notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]
+            notes["load_argv"] = [tool.program.name, *tool.argv(job)[1:]]  # before the load is divided
             generated = drive(self.hosts, environment, job, check, during, tool.limit_s(load))
             return lambda: merge_results(generated, tool, load, folder, notes)
         logs = None
@@ -270,12 +262,7 @@ class Bench:
 
 
 def check_invariant(server: Server, work: Workload, before: int | None, report: Mapping[str, Any]) -> None:
-    """Check that the database holds the rows that the load's report claims.
-
-    Raises:
-        InvariantError: it does not.
-
-    """
+    """Check the rows that the report claims (else InvariantError)."""
     invariant = work.invariant
     if before is not None and invariant.count:
         rows, growth = int(server.value(invariant.count)) - before, invariant.growth(report)
@@ -295,10 +282,8 @@ def open_bench(
 ) -> Iterator[Bench]:
     """Open the bench of a plan; on exit no server and no file of it remains.
 
-    ``hosts`` provide load generators and replicas.
-
     Raises:
-        PreflightError: a cluster cannot be made, or another run is active here or on an external server.
+        PreflightError: a cluster is impossible, or another run is active.
 
     """
     with (

@@ -1,4 +1,4 @@
-"""Calls to other hosts: messages, errors and clocks."""
+"""Calls to other hosts."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 class UnwantedError(StudyError):
-    """A call that was cancelled or whose process was killed; its block runs again."""
+    """A call that was cancelled or killed; its block runs again."""
 
 
 PASSING = (HostBusyError, UnwantedError)
@@ -24,10 +24,10 @@ PASSING = (HostBusyError, UnwantedError)
 
 
 def failure(host: str, task: Any) -> BenchlibError | None:
-    """Return the error of a call that has failed on ``host``, else None.
+    """Return a call's error, or None.
 
     Raises:
-        HostBusyError, UnwantedError: see :data:`PASSING`; a retry may help.
+        HostBusyError, UnwantedError: a retry may help.
 
     """
     if task.status in ("pending", "finished"):
@@ -41,12 +41,12 @@ def failure(host: str, task: Any) -> BenchlibError | None:
 
 
 def answer(function: Callable[..., Any], arguments: tuple[Any, ...], send: Send) -> Any:
-    """Return the value of a function on this host."""
+    """Return a function's value as a :data:`Call`."""
     return function(*arguments)
 
 
 def clock_offset(ask: Callable[[], float]) -> tuple[float, float]:
-    """Return the fastest round trip to another clock and how far that clock is ahead (seconds)."""
+    """Return the fastest round trip to another clock, and its lead (seconds)."""
 
     def trip() -> tuple[float, float]:
         before = time.time()

@@ -1,9 +1,7 @@
-"""Conditions under which an effect can show, checked with the samples of each trial.
+"""Conditions under which an effect can show, declared in a notebook.
 
-A notebook declares them by name:
-
-- ``"checkpoints >= 1"``: for all levels
-- ``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``: for some levels, or parts of their names
+- ``"checkpoints >= 1"``
+- ``{"holds": "kib_per_read >= 64", "levels": ["8 read-ahead"]}``: for levels with these parts
 - ``"at": "reference"``: for the levels that those are compared with
 """
 
@@ -48,7 +46,7 @@ _MIB = 1 << 20
 
 
 class Condition(Model):
-    """A bound on a ``figure`` of each trial, for some ``levels`` (default: all) or their references."""
+    """A bound on a ``figure``, for some ``levels`` (default: all) or their references."""
 
     figure: str
     sign: str
@@ -75,12 +73,7 @@ class Condition(Model):
 
 
 def conditions(study: Study) -> dict[str, Condition]:
-    """Return the conditions that a study's notebook declares, by name.
-
-    Raises:
-        InputError: a condition is malformed, or its level does not exist.
-
-    """
+    """Return the declared conditions; InputError if one is malformed."""
     notebook, given = study.declared, study.parameters.get("conditions") or {}
     # all levels of the notebook; for a grid, one name with every value of each dimension
     every = ", ".join(end for ends in notebook.grid.values() for end in ends)
@@ -96,10 +89,11 @@ def conditions(study: Study) -> dict[str, Condition]:
 
 
 def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per condition and level: ``condition, level, of, wanted, median, held, trials, met``.
+    """Return a row per condition and level, from :func:`figures_of`.
 
-    - ``figures``: the frame of :func:`figures_of`
-    - ``met``: whether the condition ``held`` in four of five trials; None without a figure
+    Columns: ``condition, level, of, wanted, median, held, trials, met``.
+
+    - ``met``: ``held`` in four of five trials; None without a figure
     - ``of``: the level whose effect needs the condition
     """
     rows, pairs = [], study.plan.factor.pairs()
@@ -117,7 +111,7 @@ def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
 
 
 def unmet(rows: pd.DataFrame) -> list[Concern]:
-    """Return a concern for each row of :func:`checked` that is not met."""
+    """Return the unmet rows of :func:`checked` as concerns."""
     return [
         Concern(
             "condition",
@@ -130,12 +124,7 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
 
 
 def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
-    """Return :data:`FIGURES` of the successful ``trials`` by ``level, block``; null if unknown.
-
-    Raises:
-        InputError: a file is damaged.
-
-    """
+    """Return :data:`FIGURES` of successful ``trials`` by ``level, block``."""
     good = trials[trials["error"].isna()].set_index(TRIAL)
     seconds = recorded.seconds.groupby(TRIAL)
     reads = seconds[["r_mib_s", "r_iops"]].sum()
@@ -155,7 +144,6 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
 
 
 def _memory_mib(study: Study, level: str, host: object) -> float | None:
-    """Return the memory limit of a server with its page cache, or its host's memory; None if external."""
     if study.plan.level(level).target:
         return None
     cap = study.plan.level(level).part("storage").get("memory")
@@ -165,7 +153,6 @@ def _memory_mib(study: Study, level: str, host: object) -> float | None:
 
 
 def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> dict[str, float]:
-    """Return ``shared_buffers`` of each level in MiB, from the first trial that recorded it (8 kB pages)."""
     buffers: dict[str, float] = {}
     for level, name in trials[["level", "trial"]].itertuples(index=False, name=None):
         with understood(folder, name):

@@ -1,4 +1,4 @@
-"""Saved crashes of a study's levels, ``crashes/<id>.json``; written by :mod:`benchlib.study.crashes`."""
+"""Saved crashes, ``crashes/<id>.json``."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ KINDS = (KILLED, POWER_CUT)
 
 
 class Round(Model):
-    """One crash of one level; ``number`` counts from 1 per level and kind."""
+    """One crash; ``number`` counts from 1 per level and kind."""
 
     level: str
     kind: Kind
@@ -25,13 +25,12 @@ class Round(Model):
 
 
 class Crash(Round):
-    """The result of one crash; counts are None if the rows cannot be read.
+    """The result of a crash; counts are None if the rows cannot be read.
 
-    - ``after_s``: seconds of load before the crash
+    - ``after_s``: seconds of load before it
     - ``acknowledged``: commits; ``lost``: missing ones; ``oldest_lost_ms``: age of the oldest
     - ``unacknowledged``: commits that survived, which is harmless
-    - ``recovery_s``: from start to first connection; None if the server did not start
-    - ``damage``: the server's messages
+    - ``recovery_s``: until the first connection; None if the server did not start
     """
 
     after_s: float
@@ -45,24 +44,14 @@ class Crash(Round):
 
 
 def keep_crash(folder: StudyFolder, crash: Crash) -> None:
-    """Save a crash atomically.
-
-    Raises:
-        StudyError: the disk refused; earlier crashes are safe.
-
-    """
+    """Save a crash atomically; StudyError if the disk refuses."""
     index = list(folder.read().plan.factor.levels).index(crash.level)
     crash_id = f"{crash.kind.replace(' ', '-')}-{index:02d}-{crash.number:03d}"
     folder.put(f"crashes/{crash_id}.json", (crash.model_dump_json(indent=2) + "\n").encode())
 
 
 def kept_crashes(folder: StudyFolder) -> list[Crash]:
-    """Return the saved crashes by kind, level and number.
-
-    Raises:
-        InputError: a file is damaged.
-
-    """
+    """Return the saved crashes; InputError if one is damaged."""
     crashes = []
     for path in sorted(folder.path.glob("crashes/[!.]*.json")):
         name = f"{folder.name}: crashes/{path.name}"
@@ -79,7 +68,7 @@ def kept_crashes(folder: StudyFolder) -> list[Crash]:
 
 
 def left_out(plan: Plan, kind: Kind) -> dict[str, str]:
-    """Return the levels that cannot be crashed, each with the reason."""
+    """Return the levels that cannot be crashed, with reasons."""
     reasons: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in plan.factor.levels:

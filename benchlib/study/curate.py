@@ -1,9 +1,7 @@
-"""Changes to a saved study besides running it: rename, edit, delete, export and import.
-
-Plan and data never change. After a kill, repeat the command.
+"""Changes to a saved study; plan and data stay. After a kill, repeat the command.
 
 Raises:
-    InputError: a study does not exist or is damaged, a name exists, or a file is unusable; nothing is saved.
+    InputError: a study is missing or damaged, a name exists, or a file is unusable.
     HostBusyError: the study is running.
     StudyError: the disk refused.
 
@@ -55,7 +53,7 @@ def delete(name: str) -> None:
 
 
 def edit(name: str, words: Mapping[str, str]) -> None:
-    """Change ``question``, ``title`` or ``notes``; the provenance keeps the original question."""
+    """Change question, title or notes; the provenance keeps the original question."""
     folder = StudyFolder(name)
     study, changes = folder.read(), dict[str, object](words)
     if not words or not all(text.strip() for key, text in words.items() if key != "notes"):
@@ -68,7 +66,7 @@ def edit(name: str, words: Mapping[str, str]) -> None:
 
 
 def export(name: str, file: Path) -> None:
-    """Write a saved study into one ZIP file."""
+    """Write a study into one ZIP file."""
     folder = StudyFolder(name)
     folder.kept()  # raises if a file is damaged
     if os.path.lexists(file):
@@ -86,7 +84,7 @@ def export(name: str, file: Path) -> None:
 
 
 def import_study(file: Path, name: str | None = None) -> StudyFolder:
-    """Import a file of :func:`export`, optionally under another name; return its folder."""
+    """Import an exported file, optionally under another name."""
     try:
         with zipfile.ZipFile(file) as archive:
             original_name, members = _members(archive, file.stat().st_size)
@@ -102,7 +100,6 @@ def import_study(file: Path, name: str | None = None) -> StudyFolder:
 
 
 def _members(archive: zipfile.ZipFile, packed: int) -> tuple[str, list[zipfile.ZipInfo]]:
-    """Return the study's name and its files, relative to its folder; ValueError if it is not one study."""
     if len(archive.infolist()) > _MOST_MEMBERS:
         raise ValueError(f"it has more than {_MOST_MEMBERS:,} files")
     files = [member for member in archive.infolist() if not member.is_dir()]
@@ -132,7 +129,7 @@ def _check_free(folder: StudyFolder) -> None:
 
 
 def check_idle(name: str) -> None:
-    """Check that a study is running neither here nor on a fleet."""
+    """Check that a study is not running."""
     holder = held_by() or ""
     if f"“{name}”" in holder or holder == UNNAMED:
         raise HostBusyError(f"{holder} is running here; wait until it ends")

@@ -1,7 +1,6 @@
-"""The driver of a study on a fleet: it hands whole blocks to hosts, and alone writes their trials.
+"""The driver of a study on a fleet.
 
-Each host gets the blocks that the plan assigns to it, and sends each block when all of its trials have ended.
-A lost block runs again, whole, if its host is back in time; of two copies of a block the first counts.
+It hands blocks to hosts, and alone writes their trials. A lost block runs again; of two copies the first counts.
 """
 
 import contextlib
@@ -41,10 +40,9 @@ def run_on_fleet(
     enough: Enough = lambda: None,
     open_bench: OpenBench | None = None,
 ) -> None:
-    """Run the incomplete blocks on the hosts that the plan assigns them to, and save each.
+    """Run the incomplete blocks on their hosts, and save each.
 
-    ``enough`` is called before the first block and at each look of the plan. ``open_bench`` replaces the
-    bench of each host.
+    ``enough`` is called at each look.
 
     Raises:
         Interrupted: Ctrl-C; blocks under way are dropped.
@@ -78,10 +76,7 @@ def run_on_fleet(
 
 @dataclass
 class _Share:
-    """A host's unsaved blocks, and its running task with the worker's address.
-
-    ``away_s`` is the time since which it cannot run them, ``why`` the reason.
-    """
+    """A host's unsaved blocks and task; ``away_s``: since when it is lost."""
 
     blocks: list[int] = field(default_factory=list)
     task: Any = None
@@ -92,8 +87,6 @@ class _Share:
 
 
 class _Driver:
-    """Hands out blocks and saves those that arrive."""
-
     def __init__(
         self, folder: StudyFolder, hosts: Hosts, queue: Any, tell: Tell, open_bench: OpenBench | None
     ) -> None:
@@ -103,12 +96,6 @@ class _Driver:
         self._shares: dict[str, _Share] = {}
 
     def run(self, blocks: Sequence[int]) -> None:
-        """Run blocks until all are saved, or the hosts of the others are lost.
-
-        Raises:
-            StudyError: a block cannot be run.
-
-        """
         plan, servers = self._study.plan, self._hosts.servers()
         pins = pinned(self._study.blocks, len(plan.factor.levels), servers, plan.looks)
         self._shares = {host: _Share() for host in servers}
@@ -141,7 +128,6 @@ class _Driver:
             raise StudyError(f"{'; '.join(lost)}: start it and repeat the command; saved trials are safe")
 
     def close(self) -> None:
-        """Cancel all tasks."""
         for share in self._shares.values():
             if share.task:
                 _of_scheduler(share.task.cancel)
@@ -154,7 +140,6 @@ class _Driver:
         share.task, share.address = self._hosts.submit(host, address, call, self._queue.name), address
 
     def _receive(self) -> None:
-        """Save the blocks that hosts have sent."""
         for message in _of_scheduler(partial(self._queue.get, batch=True)):
             host = message["host"]
             share = self._shares.get(host, _Share())
@@ -176,12 +161,7 @@ class _Driver:
         self.progress.add(measurement)
 
     def _end(self, host: str, share: _Share) -> None:
-        """Handle the end of a host's task, or the loss of its worker.
-
-        Raises:
-            StudyError: a retry would not help.
-
-        """
+        """Handle a task's end or loss."""
         self._receive()
         reason: BenchlibError = UnwantedError(f"{host}: its worker is gone")
         try:
@@ -203,12 +183,7 @@ class _Driver:
 
 
 def _of_scheduler(ask: Callable[[], T]) -> T:
-    """Return the scheduler's answer.
-
-    Raises:
-        StudyError: the scheduler is gone or was restarted.
-
-    """
+    """Return the scheduler's answer; StudyError if it is gone."""
     try:
         return ask()
     except BenchlibError:
@@ -224,7 +199,7 @@ def _of_scheduler(ask: Callable[[], T]) -> T:
 
 
 class Outbox(StudyFolder):
-    """A study folder that sends each complete block to the driver; ``earlier`` trials are saved there."""
+    """A study folder that sends complete blocks to the driver."""
 
     def __init__(self, study: Study, earlier: dict[str, Measurement], send: Send) -> None:
         super().__init__(study.name, Path())
@@ -232,19 +207,19 @@ class Outbox(StudyFolder):
         self._trials = list[tuple[str, dict[str, bytes]]]()
 
     def exists(self) -> bool:
-        """Return True: the driver has the study."""
+        """Return True."""
         return True
 
     def read(self) -> Study:
-        """Return this host's part of the study."""
+        """Return this host's part."""
         return self._study
 
     def kept(self) -> dict[str, Measurement]:
-        """Return this host's earlier trials."""
+        """Return its earlier trials."""
         return self._earlier
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
-        """Take a trial with its raw files; send the block when it is complete."""
+        """Take a trial; send a complete block."""
         raw = {path.name: path.read_bytes() for path in folder.iterdir()}
         self._trials.append((measurement.model_dump_json(), raw))
         if len(self._trials) == len(self._study.plan.factor.levels):
@@ -260,12 +235,7 @@ def run_blocks(
     earlier: dict[str, Measurement],
     send: Send,
 ) -> None:
-    """Run a part of a study, whole blocks, on this ``host``.
-
-    Raises:
-        BenchlibError: as in :func:`benchlib.study.loop.run_study`.
-
-    """
+    """Run blocks of a study on ``host``, as :func:`benchlib.study.loop.run_study`."""
     hosts = Hosts(fleet.changed(scheduler=os.environ.get(SCHEDULER), tls=None), host)
 
     def tell(line: str) -> None:

@@ -1,4 +1,4 @@
-"""The test environment of one level: a cluster with its replicas, or an external server."""
+"""The environment of one level: a cluster with its replicas, or an external server."""
 
 import contextlib
 import hashlib
@@ -49,11 +49,11 @@ Check = Callable[[], None]
 
 @dataclass
 class Environment:
-    """A running, loaded server with its replicas, mounts, control groups and processes.
+    """A running, loaded server with everything around it.
 
     - ``client``: runs the load tool
-    - ``scope``: the scope of the ``run``'s journal; undoing it removes everything
-    - ``site``: what the levers made around a cluster; None for an external server
+    - ``scope``: undoing it removes everything
+    - ``site``: what the levers made; None for an external server
     - ``cost``: of the level's ``sql``
     - ``initial_growth``: :func:`benchlib.server.statistics.growth` before the first trial
     """
@@ -70,12 +70,12 @@ class Environment:
 
     @property
     def replicas(self) -> Replicas | None:
-        """The cluster's replicas, or None."""
+        """The cluster's replicas."""
         return self.site.replicas if self.site and self.site.replicas.members else None
 
     @contextlib.contextmanager
     def apply_settings(self) -> Iterator[dict[str, str]]:
-        """Apply the level's settings to host and server until exit; yield the tunables in force."""
+        """Apply the level's settings until exit; yield the tunables in force."""
         with self.run.journal.scope() as scope:
             in_force: dict[str, str] = {}
             if isinstance(self.server, Remote):
@@ -87,7 +87,7 @@ class Environment:
             yield in_force
 
     def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery] = MappingProxyType({})) -> Sampler:
-        """Return a sampler of the server's host, processes and sessions, and of a plan's queries."""
+        """Return a sampler of host, sessions and the plan's queries."""
         sessions, site = partial(waits, self.server), self.site
         own = partial(sampled, self.server, samples) if samples else None
         if not site:
@@ -105,7 +105,7 @@ class Environment:
         )
 
     def settle(self) -> None:
-        """Reset the server: truncate and vacuum tables, then checkpoint."""
+        """Reset the server to a known state."""
         if self.server.in_place:
             return
         work = self.workload
@@ -120,31 +120,26 @@ class Environment:
             self.checkpoint()
 
     def exceeds_memory(self, scale: int) -> bool:
-        """Return whether the data exceed the cluster's memory cap, which includes the page cache."""
+        """Return whether the data exceed the memory cap, page cache included."""
         cap = storage_of(self.level).memory
         return bool(self.site and cap and self.workload.data_mib(scale) << 20 > cap)
 
     @contextlib.contextmanager
     def uncapped(self) -> Iterator[None]:
-        """Lift the caps on I/O for work that is not measured."""
+        """Lift the I/O caps for unmeasured work."""
         with contextlib.ExitStack() as lifted:
             for lift in self.site.lifts if self.site else ():
                 lifted.enter_context(lift())
             yield
 
     def checkpoint(self) -> None:
-        """Run a checkpoint and wait until replicas have caught up.
-
-        Raises:
-            ServerError: a server is gone, or a replica does not catch up.
-
-        """
+        """Run a checkpoint; ServerError if a replica stays behind."""
         self.server.checkpoint()
         if self.replicas:
             self.replicas.settle()
 
     def before_load(self, in_force: dict[str, str]) -> None:
-        """Prepare the cluster right before the load, such as its cache; add the state to ``in_force``."""
+        """Prepare the cluster right before the load; add to ``in_force``."""
         if self.site and self.site.before_load:
             with self.uncapped():  # else its stop exceeds the time limit
                 self.checkpoint()
@@ -153,7 +148,7 @@ class Environment:
 
     @contextlib.contextmanager
     def logged(self, path: Path, limit: int) -> Iterator[None]:
-        """Save the cluster's log of this time: the last ``limit`` characters and all checkpoint messages."""
+        """Save the log of this time: ``limit`` characters and all checkpoints."""
         offset = self.site.cluster.log_size() if self.site else 0
         try:
             yield
@@ -163,10 +158,7 @@ class Environment:
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:
-        """Watch the replicas during a load; save their lag in ``keep`` and append to ``warnings``.
-
-        On a database in use, watch the brakes.
-        """
+        """Watch replicas (lag in ``keep``), or the brakes of a database in use."""
         if isinstance(self.server, Remote) and self.server.in_place:
             with self.server.braked() as check:
                 yield check
@@ -188,11 +180,11 @@ class Environment:
 
     @contextlib.contextmanager
     def background_load(self, commands: list[list[str]], output: Path) -> Iterator[Check]:
-        """Run background clients until exit, with output in one file; yield a check for regular calls.
+        """Run background clients until exit; yield a check for regular calls.
 
         Raises:
             LoadError: a process ended early, or lost a client.
-            ServerError: the server ended, or a session does not end.
+            ServerError: a session does not end.
 
         """
         # distinguishes their sessions from the load's
@@ -222,7 +214,7 @@ class Environment:
             raise ServerError("a session of the background load does not end")
 
     def check_promises(self, warnings: list[str], keep: Path) -> None:
-        """Check that replicas hold the rows that commits promised; save the result in ``keep``.
+        """Check the committed rows on replicas; save the result in ``keep``.
 
         Raises:
             InvariantError: an acknowledged row is missing.
@@ -236,7 +228,7 @@ class Environment:
             readings.model_copy(update={"verified": asdict(verified)}).write(keep)
 
     def client_environment(self) -> dict[str, str]:
-        """Return libpq's environment variables for other hosts, including the password."""
+        """Return libpq's variables for other hosts, with the password."""
         if isinstance(self.server, Remote):
             return dict(self.client.environment)
         access = self.server.network
@@ -245,13 +237,7 @@ class Environment:
         return {**address, "PGUSER": SUPERUSER, "PGPASSWORD": access.password}
 
     def check_running(self) -> None:
-        """Check that the cluster runs and its caps are in force.
-
-        Raises:
-            ServerError: it ended; with its last log line.
-            SettingError: a cap was removed.
-
-        """
+        """Check the cluster (else ServerError) and its caps (else SettingError)."""
         if self.site:
             for check in self.site.checks:
                 check()
@@ -261,7 +247,7 @@ class Environment:
 
     @property
     def usable(self) -> bool:
-        """Whether all replicas still stream, so that another trial can run."""
+        """Whether all replicas still stream."""
         return not self.replicas or self.replicas.check() is None
 
     def close(self) -> None:
@@ -281,7 +267,7 @@ class Environment:
 def build(
     level: Level, workload: Workload, folder: Path, templates: Templates, reach: Reach | None = None
 ) -> Environment:
-    """Return a level's loaded server: a cluster in ``folder``, or a schema on its external server.
+    """Return a level's loaded server.
 
     ``reach`` opens a cluster to other hosts before it starts.
 
@@ -333,7 +319,7 @@ def build(
 
 
 def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script, Path | None]]:
-    """Return the workload's scripts with their path; SQL is written to files in ``folder``."""
+    """Return scripts with their paths; SQL is written to files."""
     pairs: list[tuple[Script, Path | None]] = []
     for number, script in enumerate(workload.scripts, 1):
         path = None

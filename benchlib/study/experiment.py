@@ -1,4 +1,4 @@
-"""A saved study, read-only: trials, verdicts and provenance."""
+"""A saved study, read-only."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +24,7 @@ SO_FAR_FROM = 3
 
 
 class Experiment:
-    """A study with its saved trials and all frames derived from them."""
+    """A study with the frames of its trials."""
 
     def __init__(self, folder: StudyFolder, study: Study) -> None:
         self.folder = folder
@@ -42,17 +42,17 @@ class Experiment:
 
     @cached_property
     def measured(self) -> Measured:
-        """The frames of the trials."""
+        """The trials' frames."""
         return measured(self.folder, self.plan, self.kept)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per saved trial."""
+        """One row per trial."""
         return self.measured.trials
 
     @property
     def progress(self) -> pd.DataFrame:
-        """tps over time within the trials."""
+        """tps over time."""
         return self.measured.progress
 
     @cached_property
@@ -62,7 +62,7 @@ class Experiment:
 
     @cached_property
     def conditions(self) -> pd.DataFrame:
-        """The notebook's conditions; see :func:`benchlib.study.conditions.checked`."""
+        """The notebook's conditions, checked."""
         declared = conditions.conditions(self.study)
         return conditions.checked(self.study, self.figures if declared else pd.DataFrame())
 
@@ -73,12 +73,12 @@ class Experiment:
 
     @cached_property
     def bottlenecks(self) -> pd.DataFrame:
-        """The bottleneck of each level."""
+        """Each level's bottleneck."""
         return bottlenecks(self.plan, self.trials, self.recorded)
 
     @cached_property
     def analysis(self) -> Analysis:
-        """The verdicts on the study's metric; StudyError if there is no comparison."""
+        """The verdicts; StudyError without a comparison."""
         self.check_comparable()
         trials = self.by_level()
         trials = trials.assign(part=trials["level"].map(self.plan.strata()))
@@ -86,7 +86,7 @@ class Experiment:
 
     @property
     def comparison(self) -> dict[str, Any]:
-        """Arguments of :func:`benchlib.compare`, without trials and answers."""
+        """Arguments of :func:`benchlib.compare`, without trials."""
         plan, factor = self.plan, self.plan.factor
         return {
             "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
@@ -107,11 +107,11 @@ class Experiment:
         return _ALPHA * EXTENSION ** len(self._looks_after)
 
     def by_level(self) -> pd.DataFrame:
-        """Return the trials, with levels in the plan's order."""
+        """Return the trials by level."""
         return self.ordered(self.trials)
 
     def ordered(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a frame by level, in the plan's order."""
+        """Return rows by level, in the plan's order."""
         position = {name: index for index, name in enumerate(self.plan.factor.levels)}
         return frame.sort_values("level", key=lambda names: names.map(position), kind="stable")
 
@@ -132,7 +132,7 @@ class Experiment:
         return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
 
     def so_far(self) -> str | None:
-        """Return an unfinished study's effects in a line; None before three complete blocks."""
+        """Return provisional effects, after three complete blocks."""
         if not SO_FAR_FROM <= self._complete_blocks < self.study.blocks:
             return None
         try:
@@ -148,7 +148,7 @@ class Experiment:
         )
 
     def forget(self) -> None:
-        """Drop all frames, after trials were added."""
+        """Drop all frames."""
         self.__dict__ = {"folder": self.folder, "study": self.study}
 
     @cached_property
@@ -169,7 +169,6 @@ class Experiment:
 
     @property
     def _looks_after(self) -> tuple[int, ...]:
-        """Number of blocks before each extension that costs certainty."""
         return self.study.extended[:_MOST_EXTENSIONS]
 
 

@@ -1,4 +1,4 @@
-"""The hosts of a fleet: a Dask cluster with one worker per host. Dask is imported on connecting."""
+"""The hosts of a fleet: a Dask cluster with one worker each."""
 
 import contextlib
 import logging
@@ -31,12 +31,7 @@ _SETTINGS = {"distributed.scheduler.work-stealing": False, "distributed.worker.p
 
 
 def read_fleet(path: Path) -> Fleet:
-    """Return the fleet of a YAML file; its ``tls`` folder is relative to the file.
-
-    Raises:
-        InputError: the file cannot be read, or is invalid.
-
-    """
+    """Return a fleet from YAML (else InputError); ``tls`` is relative to the file."""
     try:
         fleet = Fleet.model_validate(from_yaml(files.read_plain(path), path.name))
     except OSError as reason:
@@ -47,12 +42,7 @@ def read_fleet(path: Path) -> Fleet:
 
 
 def make_certificates(folder: Path) -> None:
-    """Create a self-signed certificate and its key, which all members of a fleet share.
-
-    Raises:
-        InputError: the folder exists, or cannot be made.
-
-    """
+    """Create a fleet's self-signed certificate and key; InputError if the folder exists."""
     security = _distributed().Security.temporary()
     contents = (security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
     with os_errors_as(InputError, f"cannot make {folder}"):
@@ -71,7 +61,7 @@ def _distributed() -> Any:
 
 @dataclass
 class Hosts:
-    """The hosts of a fleet; ``here`` is this host's name, if it is a member."""
+    """The hosts of a fleet; ``here`` is this host's name in it."""
 
     fleet: Fleet
     here: str = ""
@@ -79,12 +69,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Self]:
-        """Connect to the cluster; without a scheduler, start one over SSH and stop it on exit.
-
-        Raises:
-            PreflightError: it cannot be reached or started.
-
-        """
+        """Connect to the scheduler, or start one over SSH (else PreflightError)."""
         if self._client:  # a capacity study runs inside a study
             yield self
             return
@@ -123,7 +108,6 @@ class Hosts:
         }
 
     def _over_ssh(self, security: Any) -> Any:
-        """Return a cluster over SSH: a worker on each host, the scheduler on the first."""
         from distributed.deploy import ssh
 
         # HTTP is served even without a dashboard: local port only
@@ -149,24 +133,14 @@ class Hosts:
         return {name: address for name, address in named if name}
 
     def address(self, host: str) -> str:
-        """Return a host's worker, waiting up to ``back_within_s``.
-
-        Raises:
-            StudyError: no worker connects.
-
-        """
+        """Return a host's worker within ``back_within_s``, else raise StudyError."""
         for _ in ticks(max(self.fleet.back_within_s, 1.0), 1.0):
             if address := self.addresses().get(host):
                 return address
         raise StudyError(f"no worker of {host} is connected: start it and repeat the command")
 
     def reached_at(self, host: str) -> str:
-        """Return a host's address for PostgreSQL.
-
-        Raises:
-            PreflightError: the fleet file has none.
-
-        """
+        """Return a host's address for PostgreSQL; PreflightError without one."""
         if address := self.fleet.hosts.get(host, FleetHost()).address:
             return address
         raise PreflightError(f"the fleet file has no address for host {host}")
@@ -182,7 +156,7 @@ class Hosts:
     def ask(
         self, hosts: Sequence[str], function: Callable[..., Any], *arguments: Any
     ) -> tuple[dict[str, Any], list[str]]:
-        """Call a function on hosts, each in its own process; return the values by host and the errors."""
+        """Call a function on hosts, each in its own process; return values and errors."""
         with self.connected():
             at, call = self.addresses(), partial(answer, function, arguments)
             values = dict[str, Any]()
@@ -202,19 +176,14 @@ class Hosts:
         return values, errors
 
     def ask_servers(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Call a function on all hosts that run blocks; return the values by host.
-
-        Raises:
-            PreflightError: a call failed.
-
-        """
+        """Call a function on all hosts that run blocks (else PreflightError)."""
         values, errors = self.ask(self.servers(), function, *arguments)
         if errors:
             raise PreflightError("; ".join(errors))
         return values
 
     def submit(self, host: str, address: str, call: Call, queue: str = "") -> Any:
-        """Submit a call that runs once, on that host only; return the Dask future."""
+        """Submit a call that runs once, there only; return the Dask future."""
         scratch = self.fleet.hosts.get(host, FleetHost()).scratch
         return self._client.submit(
             worker_task, call, queue, host, {SCRATCH_VARIABLE: scratch} if scratch else {},
@@ -222,22 +191,17 @@ class Hosts:
         )  # fmt: skip
 
     def queue(self) -> contextlib.closing[Any]:
-        """Return a queue for messages from hosts, as a context manager."""
+        """Return a queue for messages from hosts."""
         name = f"benchlib-{secrets.token_hex(8)}"
         return contextlib.closing(_distributed().Queue(name, client=self._client))
 
     def run_inside(self, address: str, function: Callable[..., Any], **arguments: Any) -> Any:
-        """Return the value of a function or coroutine function, run inside a worker."""
+        """Return a function's or coroutine's value inside a worker."""
         return self._client.run(function, workers=[address], **arguments)[address]
 
 
 def hosts_of(values: Values) -> Hosts | None:
-    """Return the hosts of the notebook's parameter ``fleet``, or None without it.
-
-    Raises:
-        InputError: its file cannot be read, or is invalid.
-
-    """
+    """Return the hosts of the notebook's parameter ``fleet``, if set."""
     return Hosts(read_fleet(Path(values["fleet"]))) if values.get("fleet") else None
 
 

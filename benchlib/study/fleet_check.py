@@ -1,4 +1,4 @@
-"""A check of each host of a fleet, before anything runs there."""
+"""A check of a fleet's hosts before a run."""
 
 import hashlib
 import time
@@ -21,7 +21,7 @@ _MIN_FREE_MIB = 4096
 
 
 def about() -> dict[str, Any]:
-    """Return facts about this host, in plain JSON types."""
+    """Return facts about this host, in JSON types."""
     findings = examine(scratch_root())
     interfaces = psutil.net_if_addrs().values()
     return {
@@ -49,10 +49,7 @@ def library() -> str:
 
 
 def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return a table of each host's facts, and the misfits.
-
-    The round trip includes the cluster's encryption. A clock's error is up to half of it.
-    """
+    """Return hosts' facts and misfits; half the round trip bounds a clock's error."""
     known, misfits = hosts.ask(hosts.all(), about)
     addresses, rows = hosts.addresses(), dict[str, dict[str, str]]()
     for host, answer in known.items():

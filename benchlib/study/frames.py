@@ -1,4 +1,4 @@
-"""A study as data frames, for notebooks. Nothing here draws or formats."""
+"""A study as data frames, for notebooks."""
 
 import re
 from collections.abc import Callable
@@ -33,28 +33,28 @@ _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?")
 
 
 def guarded(cell: Any) -> Any:
-    """Return a CSV cell, with an apostrophe before what a spreadsheet reads as a formula."""
+    """Return a CSV cell, with an apostrophe before a spreadsheet's formula."""
     formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
     return f"'{cell}" if formula else cell
 
 
 def as_data(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return rows and ``attrs`` of a frame as JSON types, null for missing values."""
+    """Return a frame as JSON types."""
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     attrs = {name: value for name, value in frame.attrs.items() if name != "kind"}
     return {"kind": frame.attrs.get("kind"), "rows": rows, "attrs": attrs}
 
 
 class OpenStudy:
-    """A study opened by a notebook, as data frames and plain values.
+    """A study opened by a notebook; docs/reference/files.md documents all columns.
 
-    With a ``runner``, missing trials can be run. docs/reference/files.md documents all columns.
+    With a ``runner``, missing trials can be run.
 
-    - ``name``: its folder in ``data/``; ``baseline``: the level that the others are compared with
-    - ``controls``: the A/A controls; ``against``: levels with another reference, and that reference
-    - ``metric`` of the verdicts; ``margin``: the smallest change that matters, a fraction
-    - ``repeats``: of a survey, the further trials of references
-    - ``looks``: numbers of blocks after which the study may stop (``blocks: auto``)
+    - ``against``: levels with a reference other than ``baseline``
+    - ``controls``: the A/A controls
+    - ``margin``: the smallest change that matters, a fraction
+    - ``repeats``: further trials of a survey's references
+    - ``looks``: numbers of blocks after which the study may stop
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class OpenStudy:
 
     @property
     def answers(self) -> dict[str, str]:
-        """Titles of the levels that answer the question; all comparisons if none is declared."""
+        """Titles of the levels that answer the question, or all comparisons."""
         return answer_words(self.study)
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons; extensions lower it."""
+        """The error rate of all comparisons."""
         return self._experiment.alpha
 
     @property
@@ -101,7 +101,7 @@ class OpenStudy:
 
     @property
     def levels(self) -> pd.DataFrame:
-        """Settings that differ (columns) by level."""
+        """Differing settings (columns) by level."""
         words = self.study.levels_in_words
         costs = {name: "; ".join(costs) for name, costs in self.study.crash_costs.items()}
         names = list(self.study.plan.factor.levels)
@@ -112,7 +112,7 @@ class OpenStudy:
 
     @property
     def differences(self) -> pd.DataFrame:
-        """Settings that differ from the reference: ``level, against, what, value, reference``."""
+        """Settings unlike the reference's."""
         words = self.study.levels_in_words
         rows = [
             (level, against, what, words[level].get(what, ""), words[against].get(what, ""))
@@ -125,14 +125,14 @@ class OpenStudy:
 
     @property
     def alike(self) -> pd.DataFrame:
-        """Settings common to all levels: ``what, value``."""
+        """Common settings: ``what, value``."""
         words = self.study.levels_in_words.get(self.baseline, {})
         same = {name: text for name, text in words.items() if name not in self.levels}
         return pd.DataFrame(same.items(), columns=["what", "value"])
 
     @property
     def design(self) -> pd.DataFrame:
-        """Grid dimensions (columns) by level; empty without a grid."""
+        """Grid dimensions (columns) by level."""
         return pd.DataFrame.from_dict(self.study.plan.factor.cells, orient="index", dtype=object).rename_axis(
             "level"
         )
@@ -147,7 +147,7 @@ class OpenStudy:
     # --- running --------------------------------------------------------------------
 
     def preflight(self) -> pd.DataFrame:
-        """Check that this machine can run the missing trials, else raise PreflightError: ``check, found``."""
+        """Check this machine for missing trials (else PreflightError): ``check, found``."""
         rows = list(self._runner.preflight()) if self._runner and self.missing else []
         return pd.DataFrame(rows, columns=["check", "found"])
 
@@ -165,7 +165,7 @@ class OpenStudy:
         return self.trials
 
     def crash(self, rounds: int) -> pd.DataFrame:
-        """Run missing crashes, ``rounds`` per level and kind; return :meth:`crashes`."""
+        """Run missing crashes, ``rounds`` per level and kind."""
         if self._runner and self._progress and not self._runner.hosts:
             from benchlib.study.crashes import crash_missing
 
@@ -176,7 +176,7 @@ class OpenStudy:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row per trial, by level, with ``part`` (levels that share noise), ``doubt`` and ``error``."""
+        """One row per trial, with ``part`` (levels that share noise), ``doubt`` and ``error``."""
         rows, doubts = self._experiment.by_level(), dict[str, str]()
         for concern in self._experiment.concerns:
             if concern.grave and concern.level:
@@ -194,38 +194,38 @@ class OpenStudy:
         return self._experiment.ordered(both).reset_index(drop=True)
 
     def waits(self) -> pd.DataFrame:
-        """Mean sessions per wait event (or ``CPU``): ``level, block, wait, sessions``."""
+        """Mean sessions per wait event (or ``CPU``)."""
         events = self._experiment.recorded.waits.drop(columns="second")
         means = events.groupby(["level", "block"], sort=False).mean()
         long = means.melt(ignore_index=False, var_name="wait", value_name="sessions").reset_index()
         return self._experiment.ordered(long).reset_index(drop=True)
 
     def checkpoints(self) -> pd.DataFrame:
-        """Checkpoints: ``level, block, start_s, end_s, kind``, in seconds of load."""
+        """Checkpoints, in seconds of load."""
         rows = self._experiment.recorded.checkpoints
         columns = ["level", "block", "start_s", "end_s", "kind"]
         return pd.DataFrame(columns=columns) if rows is None else rows
 
     def statements(self) -> pd.DataFrame:
-        """Latencies, if measured: ``level, block, script, statement, latency_ms``."""
+        """Latencies, if measured."""
         return self._hidden(self._experiment.measured.statements, statement=HIDDEN)
 
     def queries(self) -> pd.DataFrame:
-        """Scripts by trial; see :func:`benchlib.study.queries.queries`."""
+        """See :func:`benchlib.study.queries.queries`."""
         return queries(self._experiment, lambda: self.trials)
 
     def by_query(self) -> pd.DataFrame:
-        """Comparisons by query; see :func:`benchlib.stats.queries.compare_queries`."""
+        """See :func:`benchlib.stats.queries.compare_queries`."""
         rows = self.queries()
         # a screening compares no levels
         return compare_queries(rows.head(0) if self.study.declared.screen else rows, **self.comparison)
 
     def figures(self) -> pd.DataFrame:
-        """Sampled figures of successful trials: sizes, shares, rates, costs."""
+        """Sampled figures of successful trials."""
         return self._experiment.figures
 
     def conditions(self) -> pd.DataFrame:
-        """Conditions: ``condition, level, wanted, median, held, trials, met``."""
+        """The notebook's conditions, checked."""
         return self._experiment.conditions
 
     def bottlenecks(self) -> pd.DataFrame:
@@ -233,12 +233,12 @@ class OpenStudy:
         return self._experiment.bottlenecks.drop(columns="sessions")
 
     def plans(self) -> pd.DataFrame:
-        """Query plans; see :func:`benchlib.study.plans.explained`."""
+        """See :func:`benchlib.study.plans.explained`."""
         plans = explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
         return self._hidden(plans, text=HIDDEN, explain=plans["outline"])
 
     def costs(self) -> pd.DataFrame:
-        """Costs of the levels' ``sql``, medians: ``level, seconds, size_bytes, wal_bytes``."""
+        """Median costs of the levels' ``sql``."""
         columns = ["level", "seconds", "size_bytes", "wal_bytes"]
         rows = [(level, of.seconds, of.size_bytes, of.wal_bytes) for level, _, of in self._records(Cost)]
         return pd.DataFrame(rows, columns=columns).groupby("level", sort=False).median().reset_index()
@@ -249,7 +249,7 @@ class OpenStudy:
         return setup.parameters({name: of for name, of in records.items() if name not in self.controls})
 
     def flushes(self) -> pd.DataFrame:
-        """Median rates of the WAL's device: ``level, method, flushes_per_s, used``."""
+        """Median flush rates of the WAL's device."""
         rows = [
             (level, rate.method, rate.ops_per_s, rate.method == record.durability.get("wal_sync_method"))
             for level, _, record in self._records(Flushes)
@@ -261,7 +261,7 @@ class OpenStudy:
         return rates.median().reset_index()
 
     def replicas(self) -> pd.DataFrame:
-        """Replication lag: ``level, block, replica, second`` and three lags."""
+        """Replication lag per second."""
         lags = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
         rows = [
             {**row, "level": level, "block": block, "second": round(row["at_s"] - record.lag[0]["at_s"])}
@@ -273,14 +273,14 @@ class OpenStudy:
         return frame[frame["second"].gt(0)].astype(dict.fromkeys(lags, float))
 
     def verified(self) -> pd.DataFrame:
-        """Verified replicas: ``level, block, synchronous_commit, held, count`` and more."""
+        """The verification of replicas."""
         kept = self._records(ReplicaReadings)
         rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
         first = ["level", "block", "synchronous_commit", "held", "count"]
         return pd.DataFrame(rows, columns=None if rows else first)
 
     def hosts(self) -> pd.DataFrame:
-        """Hosts by role: ``level, server, role, host, round_trip_ms, busy_percent`` (medians)."""
+        """Median round trips and use of hosts, by role."""
         rows = []
         for trial_id, trial in self._experiment.kept.items():
             server = trial.ran_on or "this machine"
@@ -298,13 +298,13 @@ class OpenStudy:
         return self._experiment.ordered(medians.reset_index()).reset_index(drop=True)
 
     def crashes(self) -> pd.DataFrame:
-        """``level, kind, number, acknowledged, lost, oldest_lost_ms, recovery_s, damage``."""
+        """The saved crashes."""
         rows = [crash.model_dump() for crash in kept_crashes(self._experiment.folder)]
         names = ["level", "kind", "number", "acknowledged", "lost", "oldest_lost_ms", "recovery_s", "damage"]
         return pd.DataFrame(rows, columns=names)
 
     def published(self, workload: str = "") -> pd.DataFrame:
-        """Published figures, of a matrix those of this workload; see :func:`benchlib.study.published.published_for`."""
+        """See :func:`benchlib.study.published.published_for`; ``workload`` selects."""
         frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
         cell = f"{workload}, " if workload and factor.cells else ""
         named = {
@@ -315,7 +315,7 @@ class OpenStudy:
         return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:
-        """Levels that differ in one parameter or ``clients`` only: ``series, level, value`` as reported."""
+        """Levels that differ only in one parameter or ``clients``: ``series, level, value``."""
         plan = self.study.plan
         if setting == CLIENTS:
             values = {name: float(plan.level_load(name).clients) for name in plan.factor.levels}
@@ -330,12 +330,12 @@ class OpenStudy:
         return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
-        """Limits of the answers; see :func:`benchlib.study.limits.limits`."""
+        """See :func:`benchlib.study.limits.limits`."""
         return limits(self._experiment, self.signs, effects, self.by_query())
 
     @property
     def setup(self) -> pd.DataFrame:
-        """Summary of the setup: ``what, value``."""
+        """The setup: ``what, value``."""
         return setup.setup(self._experiment)
 
     @property
@@ -344,7 +344,7 @@ class OpenStudy:
         return setup.provenance(self.study)
 
     def _hidden(self, frame: pd.DataFrame, **instead: Any) -> pd.DataFrame:
-        """Return the frame with other columns in the rows of private workloads."""
+        """Replace columns in the rows of private workloads."""
         private = frame["level"].map(lambda name: self.study.plan.level_workload(name).private).astype(bool)
         return frame.assign(**{name: frame[name].mask(private, other) for name, other in instead.items()})
 

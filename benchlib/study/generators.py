@@ -1,7 +1,6 @@
-"""Distributed load: several hosts run the load tool against one server; their results are merged.
+"""Distributed load: several hosts run the load tool against one server.
 
-All start at one barrier, an advisory lock of the server. The bench releases it when every host waits. One
-failure stops all.
+All start at one barrier, an advisory lock of the server. One failure stops all.
 """
 
 import contextlib
@@ -54,7 +53,7 @@ During = contextlib.AbstractContextManager[object]
 
 @dataclass(frozen=True)
 class Generated:
-    """The result of one generator: raw output, Parquet log, and timing."""
+    """The result of one generator, with its Parquet log."""
 
     did: Generator
     stdout: str
@@ -64,10 +63,10 @@ class Generated:
 
 
 def generate(run_name: str, host: str, job: Job, barrier: int, client: Shell) -> Generated:
-    """Run a share of a load for ``run_name`` on this host; ``client.environment`` is secret.
+    """Run a share of a load on this host; ``client.environment`` is secret.
 
     Raises:
-        BenchlibError: the host is busy, the server cannot be reached, or the tool does not end.
+        BenchlibError: the host is busy, or the server or tool fails.
 
     """
     os.environ.update(client.environment)  # this process has no other task
@@ -109,12 +108,7 @@ def generate(run_name: str, host: str, job: Job, barrier: int, client: Shell) ->
 
 
 def reach(hosts: Hosts, load: Load, site: Site) -> None:
-    """Make a stopped server accept connections from its load generators and remote replicas.
-
-    Raises:
-        PreflightError: the fleet file lacks the address of one of them or of this host.
-
-    """
+    """Make a stopped server listen to other hosts (PreflightError without addresses)."""
     if names := (*load.generators, *(site.level.part("replication").get("on") or ())):
         site.follower = partial(RemoteReplica, hosts)
         site.cluster.listen(NetworkAccess.at(hosts.reached_at(hosts.here), [*map(hosts.reached_at, names)]))
@@ -123,12 +117,10 @@ def reach(hosts: Hosts, load: Load, site: Site) -> None:
 def drive(
     hosts: Hosts, environment: Environment, job: Job, watch: Check, during: During, limit_s: float
 ) -> list[Generated]:
-    """Run a job on all its generators and return their results; ``watch`` as in :meth:`Shell.run`.
-
-    ``during`` is active only while they drive the server.
+    """Run a job on its generators; ``during`` covers only their common time.
 
     Raises:
-        LoadError: one failed or exceeded ``limit_s``; the others were stopped.
+        LoadError: one failed or exceeded ``limit_s``.
         StudyError: a worker is missing or gone.
 
     """
@@ -169,12 +161,7 @@ def drive(
 def _await(
     tasks: Mapping[str, Any], what: str, watch: Check, limit_s: float, over: Callable[[], bool]
 ) -> None:
-    """Wait until ``over()``; ``what`` names the event.
-
-    Raises:
-        LoadError: a task failed, or the time is up.
-
-    """
+    """Wait until ``over()``, else raise LoadError."""
 
     def check() -> None:
         for name, task in tasks.items():
@@ -193,10 +180,10 @@ def _await(
 def merge_results(
     generated: Sequence[Generated], tool: LoadTool, load: Load, folder: Path, notes: dict[str, Any]
 ) -> dict[str, Any]:
-    """Merge the reports of all generators; save raw output in ``folder`` and timing in ``notes``.
+    """Merge all reports; save raw output in ``folder`` and timing in ``notes``.
 
     Raises:
-        LoadError: one failed, or they did not measure at the same time.
+        LoadError: one failed, or did not measure with the others.
 
     """
     reports = []
@@ -230,7 +217,7 @@ def merge_results(
 
 
 def _keep_logs(generated: Sequence[Generated], target: Path) -> None:
-    """Merge all logs, with the server's clock and distinct client numbers."""
+    """Merge logs: one clock, distinct client numbers."""
     tables, clients = [], 0
     for result in generated:
         table = pq.read_table(io.BytesIO(result.log or b""))

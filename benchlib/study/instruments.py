@@ -1,7 +1,4 @@
-"""Samples of a study's trials as frames, and the bottleneck of each level.
-
-A trial without a file has no rows; a missing figure is null, never 0.
-"""
+"""Samples of a study's trials; a missing figure is null, never 0."""
 
 import math
 from collections.abc import Mapping
@@ -39,13 +36,11 @@ Frames = dict[tuple[str, int], pd.DataFrame]
 
 @dataclass(frozen=True)
 class Recorded:
-    """Samples of a study's successful trials, by ``level, block``.
+    """Samples of successful trials, by ``level, block``.
 
-    - ``seconds``: a row per ``second`` of load, with :data:`benchlib.host.telemetry.HOST` and ``DEVICE``
-      figures, and the columns of the plan's ``samples``
-    - ``waits``: mean sessions per ``second`` and wait event (columns by frequency); ``CPU`` if not waiting
-    - ``checkpoints``: those that overlap the load, ``start_s, end_s`` from its start; None without a server
-      log
+    - ``seconds``: :data:`benchlib.host.telemetry.HOST`, ``DEVICE`` and the plan's ``samples`` per ``second``
+    - ``waits``: mean sessions per ``second`` and wait event (columns), or ``CPU``
+    - ``checkpoints``: ``start_s, end_s`` from the load's start; None without a log
     """
 
     seconds: pd.DataFrame
@@ -54,12 +49,7 @@ class Recorded:
 
 
 def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
-    """Return the samples of the successful ``trials``.
-
-    Raises:
-        InputError: a file is damaged.
-
-    """
+    """Return the samples of the successful ``trials``."""
     counters = {name for name, sample in plan.samples.items() if sample.kind == "counter"}
     seconds, checkpointed, waits = Frames(), Frames(), list[dict[str, Any]]()
     for level, block, name in good_ones(trials):
@@ -108,9 +98,9 @@ def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
-    """Merge wait events whose spelling depends on the version.
+    """Merge spellings of wait events.
 
-    PostgreSQL 13 renamed ``WALWriteLock`` and ``lock_manager``, 17 renamed ``WALSync``.
+    PostgreSQL 13 renamed ``WALWriteLock`` and ``lock_manager``, 17 ``WALSync``.
     """
 
     def canonical(event: str) -> str:
@@ -125,7 +115,6 @@ def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frequent_first(waits: pd.DataFrame) -> pd.DataFrame:
-    """Return the waits with missing events as 0, the most frequent event first."""
     events = _one_name_each(waits.drop(columns=_EACH).sort_index(axis=1).astype(float).fillna(0.0))
     order = events.mean().sort_values(ascending=False, kind="stable").index
     return pd.concat([waits[_EACH].astype({"block": int, "second": float}), events[order]], axis=1)
@@ -139,11 +128,9 @@ def bottleneck(
 ) -> str:
     """Return the bottleneck: replica, saturated resource, or main activity of sessions.
 
-    - ``processors, tool, cap``: shares in use of processors, tool threads and disk cap; NaN if unknown
+    - ``processors, tool, cap``: shares in use; NaN if unknown
     - ``sessions``: mean number by :func:`activity`
-    - ``rate_held``: a fixed rate held, and is the bottleneck if no resource is saturated
-
-    Mostly busy or idle sessions with free processors mean too few clients.
+    - ``rate_held``: a fixed rate is the bottleneck if no resource is saturated
     """
     if 2 * sessions.get(_REPLICA, 0) > sum(sessions.values()):
         return _REPLICA
@@ -164,7 +151,7 @@ def bottleneck(
 
 
 def activity(event: str) -> str:
-    """Return a session's activity at a wait event; ``WALWrite`` waits for another session's flush."""
+    """Return a session's activity; ``WALWrite`` waits for another session's flush."""
     kind, _, name = event.partition(": ")
     if name == "SyncRep":
         return _REPLICA
@@ -174,10 +161,10 @@ def activity(event: str) -> str:
 
 
 def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
-    """Return a row per level: the bottleneck and its evidence; null if not recorded.
+    """Return each level's bottleneck and evidence; null if not recorded.
 
-    - ``processors_share``: of all processors; ``server, load_tool``: number of processors used
-    - ``cap_share``: median share of the disk's cap; ``queue``: requests in flight
+    - ``processors_share``: of all; ``server, load_tool``: processors used
+    - ``cap_share``: median share; ``queue``: requests in flight
     - ``sessions``: mean number by activity
     """
     good = trials[trials["error"].isna()].astype(dict.fromkeys(_CPU, float))
@@ -203,7 +190,7 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
 
 
 def nearest_cap(level: Level, seconds: pd.DataFrame) -> tuple[float, str]:
-    """Return the median share of the nearest disk cap, and its kind; NaN if unknown."""
+    """Return the nearest disk cap: median share (NaN if unknown) and kind."""
     caps = level.part("storage")
     used = {
         cap: seconds[figure] * unit / caps[cap]

@@ -1,4 +1,4 @@
-"""The limits of a study's answers: what the analysis found, what the trials show, and what the setup implies."""
+"""The limits of a study's answers."""
 
 from collections.abc import Iterator
 
@@ -24,10 +24,9 @@ _BY_VALUE = ("caveat", "condition", "doubt", "durability", "reading", "trial_war
 def limits(
     experiment: Experiment, signs: pd.DataFrame, effects: pd.DataFrame, queries: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return at most seven limits of the answers, worst first: ``code, level, value, text, grave``.
+    """Return at most seven limits, worst first: ``code, level, value, text, grave``.
 
-    ``signs`` is :attr:`OpenStudy.signs`, ``queries`` the comparisons by query, or empty. ``attrs`` has each answer's worst limit (``by_level``) and unmet
-    conditions (``unmet``).
+    ``attrs`` has each answer's worst limit (``by_level``) and conditions (``unmet``).
     """
     answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
     factor = experiment.plan.factor
@@ -62,14 +61,12 @@ def limits(
 
 
 def _of_controls(plan: Plan, effects: pd.DataFrame) -> Iterator[Concern]:
-    """Yield the controls that stray from the baseline by more than the margin."""
     for row in effects[effects["level"].isin(plan.factor.controls)].to_dict("records"):
         if abs(row["percent_change"]) > 100 * plan.margin:
             yield Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
 
 
 def _of_queries(plan: Plan, effects: pd.DataFrame, queries: pd.DataFrame) -> Iterator[Concern]:
-    """Yield the levels with slower queries that are not slower as a whole, under the same load."""
     verdicts = dict(zip(effects["level"], effects["verdict"], strict=True))
     for level, rows in queries.groupby("level", sort=False):
         name, against = str(level), str(rows["against"].iloc[0])
@@ -83,7 +80,6 @@ def _of_queries(plan: Plan, effects: pd.DataFrame, queries: pd.DataFrame) -> Ite
 
 
 def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Iterator[Concern]:
-    """Yield costs of a crash, and detectable changes of inconclusive answers."""
     for row in answers.to_dict("records"):
         if cost := _cost(study, signs, row["level"], row["against"]):
             yield Concern("durability", "; ".join(cost), level=row["level"])
@@ -95,7 +91,6 @@ def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Ite
 
 
 def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
-    """Yield the limits that the setup implies."""
     plan = experiment.plan
     if caveat := experiment.study.declared.stated_caveat:
         yield Concern("caveat", caveat)
@@ -120,7 +115,6 @@ def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
 
 
 def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[str, ...]:
-    """Return what a crash may cost at a level or with a screened change only."""
     costs = study.crash_costs
     if level in study.plan.factor.levels:
         return () if (cost := costs.get(level, ())) == costs.get(against, ()) else cost
@@ -130,14 +124,14 @@ def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[
 
 
 def disk_limits(level: Level) -> str:
-    """Return the limits on a level's disk: ``1,500 requests/s, 100 MB/s``."""
+    """Return a disk's caps: ``1,500 requests/s, 100 MB/s``."""
     caps = {cap: value for cap in _CAPS if (value := level.part("storage").get(cap))}
     words = (f"{n:,} requests/s" if cap.endswith("iops") else f"{size_words(n)}/s" for cap, n in caps.items())
     return ", ".join(dict.fromkeys(words))
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:
-    """Return one limit per code, with the levels of its first value and the number of others."""
+    """Return one limit per code."""
     groups = dict[tuple[str, str], list[Concern]]()
     for c in dict.fromkeys(concerns):
         apart = c.code in _BY_VALUE or c.level is None

@@ -1,4 +1,4 @@
-"""The list of saved studies and how complete each is; a study is read again only where its files have changed."""
+"""The list of saved studies; only changed ones are read."""
 
 import contextlib
 import json
@@ -20,10 +20,9 @@ _FORMS = {"study": str, "trials": int, "kept": int, "failed": int, "title": str}
 
 
 def listing() -> tuple[list[dict[str, Any]], list[str]]:
-    """Return ``study, trials, kept, failed, title`` per study, and why others cannot be read.
+    """Return ``study, trials, kept, failed, title`` per study, and errors.
 
-    The rows are saved in a hidden file beside the studies, with the times and sizes of each study's files. Neither
-    checksums nor plans are checked.
+    Neither checksums nor plans are checked.
     """
     root, names, known = data_root(), study_names(), dict[str, Any]()
     with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -43,13 +42,12 @@ def listing() -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _valid(entry: Any) -> bool:
-    """Return whether an entry of the saved list has its form; anybody may have written it."""
+    """Return whether an entry has its form: anybody may write it."""
     row = entry.get("row") if isinstance(entry, dict) else None
     return isinstance(row, dict) and {key: type(value) for key, value in row.items()} == _FORMS
 
 
 def _read(names: list[str]) -> dict[str, dict[str, Any] | str]:
-    """Return each study's row, or why it cannot be read."""
     rows = dict[str, dict[str, Any] | str]()
     groups = ["\n".join(names[start : start + _GROUP]) for start in range(0, len(names), _GROUP)]
     for group, found in apart(_rows, groups, AT_A_TIME):

@@ -1,4 +1,4 @@
-"""The one loop: run the missing trials of a study, save each, and continue after an interruption."""
+"""The loop over a study's missing trials."""
 
 import tempfile
 import time
@@ -17,14 +17,14 @@ from benchlib.study.store import StudyFolder
 
 
 class Bench(Protocol):
-    """The interface that the loop needs; :mod:`benchlib.study.bench` implements it."""
+    """The interface that the loop needs; see :mod:`benchlib.study.bench`."""
 
     @property
     def workspace(self) -> Path:
         """A folder for raw files, removed even if the run is killed."""
 
     def measure(self, trial: Trial, folder: Path) -> Measurement:
-        """Run one trial with its raw files in ``folder``; the measurement has any error."""
+        """Run one trial; the measurement has any error."""
 
 
 Tell = Callable[[str], None]
@@ -34,7 +34,7 @@ _LEFT_OUT = "left out, since each of its trials failed: "
 
 
 class Progress:
-    """The progress of a run, reported in lines."""
+    """The progress of a run, in lines."""
 
     def __init__(
         self, folder: StudyFolder, study: Study, kept: Mapping[str, Measurement], tell: Tell
@@ -49,7 +49,7 @@ class Progress:
         self._failed += measurement.error is not None
 
     def report(self, doing: str) -> None:
-        """Report the next missing trial, the time left and the current step, in one line."""
+        """Report the next trial, the time left and the current step."""
         study, left = self._study, missing(self._study, self._saved)
         total = len(study.trials)
         parts = [f"block {left[0].block} of {study.blocks}"] if left else []
@@ -70,15 +70,10 @@ class Progress:
 
 
 def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None) -> Study:
-    """Write a new study, or extend the saved one of the same plan; return the saved study.
+    """Write a new study, or extend the saved one of the same plan; return it.
 
-    - More blocks are added; if the study was complete, its former size is recorded in ``extended``.
-    - Fewer blocks remove nothing.
+    - Fewer blocks remove nothing; ``extended`` records former sizes of complete studies.
     - Parameters outside the plan, such as prices, are replaced.
-
-    Raises:
-        InputError: the saved study has another plan.
-
     """
     if not folder.exists():
         folder.write(study)
@@ -100,10 +95,10 @@ def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None
 
 
 def same_study(folder: StudyFolder, study: Study) -> Study:
-    """Return the saved study if it has the requested plan; its measured capacity and edited question stay.
+    """Return the saved study of this plan; its measured capacity and edited question stay.
 
     Raises:
-        InputError: it has another plan; with the differing paths.
+        InputError: it has another plan.
 
     """
     kept = folder.read()
@@ -122,7 +117,7 @@ def same_study(folder: StudyFolder, study: Study) -> Study:
 
 
 def _differing(kept: Any, requested: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths at which two values differ; a missing key equals None."""
+    """Yield differing paths; a missing key equals None."""
     if isinstance(kept, dict) and isinstance(requested, dict):
         for key in kept | requested:
             yield from _differing(kept.get(key), requested.get(key), f"{path}.{key}".lstrip("."))
@@ -131,12 +126,12 @@ def _differing(kept: Any, requested: Any, path: str = "") -> Iterator[str]:
 
 
 def missing(study: Study, kept: Container[str]) -> list[Trial]:
-    """Return the trials that are not saved, in the order of the design."""
+    """Return the unsaved trials, in the design's order."""
     return [trial for trial in study.trials if trial.id not in kept]
 
 
 def set_failed_aside(folder: StudyFolder) -> None:
-    """Set aside every block with a failed trial: a block is compared within one time."""
+    """Set aside every block with a failed trial: a block shares one time."""
     kept = folder.kept()
     failed = {m.trial.block for m in kept.values() if m.error is not None}
     for trial_id, measurement in kept.items():
@@ -145,10 +140,10 @@ def set_failed_aside(folder: StudyFolder) -> None:
 
 
 def check_levels(study: Study, measurements: Collection[Measurement]) -> dict[str, str]:
-    """Return the levels to leave out, with their errors: those that fail in each of their trials, while others succeed.
+    """Return the levels to leave out: each trial fails, while other levels succeed.
 
     Raises:
-        StudyError: a level fails so in at least two trials, and is the baseline or the study leaves none out.
+        StudyError: it is the baseline, or the study leaves none out.
 
     """
     patient, lost = study.parameters.get("leave_out"), dict[str, str]()
@@ -170,14 +165,13 @@ def check_levels(study: Study, measurements: Collection[Measurement]) -> dict[st
 def run_study(
     folder: StudyFolder, open_bench: OpenBench, tell: Tell = lambda line: None, enough: Enough = lambda: None
 ) -> None:
-    """Run the missing trials, block by block, and save each; failed trials are saved with their error.
+    """Run the missing trials, block by block, and save each, even failed ones.
 
-    - ``tell``: receives the progress, in lines
-    - ``enough``: returns why the run may stop; called before each block
+    ``enough`` returns why the run may stop, before each block.
 
     Raises:
         Interrupted: Ctrl-C; the current trial is dropped.
-        StudyError: a whole block or a level failed, or a trial cannot be saved.
+        StudyError: a block or level failed, or a trial cannot be saved.
 
     """
     study, measurements = folder.read(), folder.kept()
@@ -216,7 +210,6 @@ def run_study(
 
 
 def _not_run(trial: Trial, lost: Mapping[str, str]) -> Measurement | None:
-    """Return the failed measurement of a trial of a lost level, or None."""
     if trial.level not in lost:
         return None
     now = time.time()
@@ -227,7 +220,6 @@ def _not_run(trial: Trial, lost: Mapping[str, str]) -> Measurement | None:
 
 @contextmanager
 def _raw_folder(folder: StudyFolder, bench: Bench, trial: Trial) -> Iterator[Path]:
-    """Provide a temporary folder for a trial's raw files."""
     failure = f"trial {trial.id} cannot be measured here: correct that and repeat the command; saved trials are safe"
     with (
         os_errors_as(StudyError, failure),

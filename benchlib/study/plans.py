@@ -1,7 +1,7 @@
 """Query plans of the workload's statements.
 
-A plan is the root node of ``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``, times in milliseconds. Source of the
-node names: ``src/backend/commands/explain.c``.
+A plan is the root node of ``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``. Source of the node names:
+``src/backend/commands/explain.c``.
 """
 
 import re
@@ -24,12 +24,11 @@ def explained(
 ) -> pd.DataFrame:
     """Return a row per statement and level, from its median trial by the metric.
 
-    - ``level, statement, text``: the statement's number and SQL
+    - ``statement, text``: number and SQL
     - ``plan, outline``: plans numbered by equal outlines
     - ``trials, same``: number of trials, and of those with this plan
-    - ``execution_ms, planning_ms, temp_blocks``
-    - ``worst_estimate``: see :func:`worst_estimate`
-    - ``explain``: the plan as psql shows it
+    - ``execution_ms, planning_ms, temp_blocks, worst_estimate``
+    - ``explain``: see :func:`plan_text`
     """
     rows = [
         (level, block, number, row["statement"], row["plan"], outline(row["plan"]["Plan"]))
@@ -64,14 +63,14 @@ def explained(
 
 
 def nodes(plan: Node, depth: int = 0) -> Iterator[tuple[int, Node]]:
-    """Yield all nodes of a plan in display order, with their depth."""
+    """Yield all nodes and depths in display order."""
     yield depth, plan
     for child in plan.get("Plans", ()):
         yield from nodes(child, depth + 1)
 
 
 def node_name(node: Node) -> str:
-    """Return a node's name as in psql: ``Parallel Hash Left Join``, ``Index Scan using i on t``."""
+    """Return a node's name as in psql, such as ``Index Scan using i on t``."""
     kind, join = str(node["Node Type"]), node.get("Join Type", "Inner")
     if kind == "Aggregate":
         kind = f"{_STRATEGIES.get(str(node.get('Strategy')), '')}Aggregate"
@@ -95,20 +94,20 @@ def node_name(node: Node) -> str:
 
 
 def on_disk(node: Node) -> bool:
-    """Return whether a sort, hash table or aggregate spilled to disk in any process."""
+    """Return whether a node spilled to disk in any process."""
     batches = max(node.get("Hash Batches", 1), node.get("HashAgg Batches", 1))
     sorts = {process.get("Sort Space Type") for process in (node, *node.get("Workers", ()))}
     return batches > 1 or "Disk" in sorts
 
 
 def outline(plan: Node) -> str:
-    """Return the node names of a plan, one per line, with spills marked; equal plans have equal outlines."""
+    """Return the node names, one per line, with spills marked."""
     names = ((depth, node_name(node), " (on disk)" * on_disk(node)) for depth, node in nodes(plan))
     return "\n".join(f"{'  ' * depth}{name}{where}" for depth, name, where in names)
 
 
 def worst_estimate(plan: Node) -> float:
-    """Return actual over estimated rows of the worst estimate; NaN if nothing ran."""
+    """Return the worst ratio of actual to estimated rows; NaN if nothing ran."""
     # the planner's minimum is one row
     ratios = [
         max(float(node["Actual Rows"]), 1.0) / max(float(node["Plan Rows"]), 1.0)

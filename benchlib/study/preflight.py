@@ -1,4 +1,9 @@
-"""Checks of this machine before a study starts."""
+"""Checks of this machine before a study starts.
+
+Raises:
+    PreflightError: a requirement is not met, or a server is missing.
+
+"""
 
 import re
 
@@ -23,12 +28,7 @@ Pairs = list[tuple[str, str]]
 
 
 def preflight(plan: Plan) -> Pairs:
-    """Return requirements and findings of a plan on this machine.
-
-    Raises:
-        PreflightError: a requirement is not met; nothing was started.
-
-    """
+    """Return requirements and findings; nothing is started."""
     answers, refused = _ask_levers(plan)
     if refused:
         reasons: dict[str, str] = {}
@@ -52,17 +52,12 @@ def preflight(plan: Plan) -> Pairs:
 
 
 def cannot_run(plan: Plan) -> dict[str, str]:
-    """Return the levels that this machine cannot run, with reasons that name no host."""
+    """Return the levels that cannot run here; the reasons name no host."""
     return {name: _HOST.sub("the server", str(error)) for name, error in _ask_levers(plan)[1].items()}
 
 
 def builds_differ(plan: Plan) -> str | None:
-    """Return a warning if compared servers were built differently, else None.
-
-    Raises:
-        PreflightError: a server is missing.
-
-    """
+    """Return a warning if compared servers were built differently."""
     installed = installations(plan)
     differing = set()
     for pair in plan.factor.pairs().items():
@@ -72,7 +67,6 @@ def builds_differ(plan: Plan) -> str | None:
 
 
 def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
-    """Return the findings of all levers, and the error of each level that cannot run."""
     scratch, answers = scratch_root(), Pairs()
     refused: dict[str, PreflightError] = {}
     for name in plan.factor.levels:
@@ -91,23 +85,13 @@ def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
 
 
 def installations(plan: Plan) -> dict[str, Installation]:
-    """Return the installation of each level without an external server.
-
-    Raises:
-        PreflightError: a server is missing.
-
-    """
+    """Return the installation of each level without external server."""
     levels = {name: plan.level(name) for name in plan.factor.levels}
     return {name: find_installation(level.postgres) for name, level in levels.items() if not level.target}
 
 
 def disk_mib(plan: Plan) -> tuple[int, int]:
-    """Return the MiB of disk, and of memory for tmpfs, that the clusters need at a time.
-
-    Raises:
-        PreflightError: a server is missing.
-
-    """
+    """Return the MiB of disk, and of memory for tmpfs, that clusters need."""
     scratch, templates, needs = scratch_root(), {}, []
     for name, installation in installations(plan).items():
         wish = Wish(plan, name, scratch)
@@ -124,12 +108,6 @@ def disk_mib(plan: Plan) -> tuple[int, int]:
 
 
 def _disk(plan: Plan) -> str:
-    """Return the disk space that the clusters need, as text.
-
-    Raises:
-        PreflightError: too little disk space or memory is free.
-
-    """
     (disk, memory), scratch, available = disk_mib(plan), scratch_root(), facts.available_memory_mib()
     if memory > available:
         raise PreflightError(

@@ -1,4 +1,4 @@
-"""Published figures that the notebooks test: ``data/published/<notebook>.csv``, one row per figure.
+"""Published figures: ``data/published/<notebook>.csv``.
 
 A row with ``against`` is a comparison: percentage changes if ``unit`` is %, else differences.
 """
@@ -41,7 +41,7 @@ COLUMNS = (
 
 
 def published_for(notebook: str, folder: Path | None = None) -> pd.DataFrame:
-    """Return the published figures of a notebook (:data:`COLUMNS`); InputError if the file is damaged."""
+    """Return a notebook's published figures (:data:`COLUMNS`); InputError if damaged."""
     paths = {path.stem: path for path in (folder or project_root() / "data" / "published").glob("*.csv")}
     if notebook not in paths:
         return pd.DataFrame(columns=list(COLUMNS)).astype(dict.fromkeys(NUMBERS, float))
@@ -65,11 +65,10 @@ def beside(
 ) -> pd.DataFrame:
     """Compare published figures with measurements, one row per figure.
 
-    - ``unmet``: unmet conditions by level
-    - Columns ``published`` (words), ``published_low, published_high``
-    - Columns ``percent_change, ci_low, ci_high``: computed here if ``effects`` lacks the comparison
-    - Column ``measured``: mean of the trials, for a single figure
-    - Column ``agreement``: see :func:`agreement`
+    - ``published`` (words), ``published_low, published_high``
+    - ``percent_change, ci_low, ci_high``: computed here if ``effects`` lacks the comparison
+    - ``measured``: mean of the trials, for a single figure
+    - ``agreement``: see :func:`agreement`, with the ``unmet`` conditions
     """
     rows, compared = [], {*effects["level"]}
     figure: Any
@@ -90,7 +89,6 @@ def beside(
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
-    """Return the measured change of a published comparison, or None."""
     pair = [figure.level, figure.against]
     if not {*pair} <= {*trials["level"]} or figure.level == figure.against:
         return None
@@ -121,14 +119,12 @@ def _number(figure: Any) -> str:
 
 
 def agreement(figure: Any, change: Change | None, margin: float, unmet: str = "") -> str:
-    """Return how a measured comparison agrees with a published one; empty without a claim.
+    """Return how a measurement agrees with a published ``figure``; empty without a claim.
 
     - *agrees*: the interval excludes zero in the published direction (for ``0``: lies inside the margin)
     - *contradicts*: opposite direction, or smaller than published
     - *cannot tell*: neither, with the minimum detectable effect
     - *not testable here*: no agreement, and ``unmet`` conditions
-
-    ``figure`` is a row of :func:`published_for`.
     """
     if not figure.direction:
         return ""
@@ -173,10 +169,7 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
 def matching(
     name: str, levels: Iterable[str], cells: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 ) -> list[str]:
-    """Return the level of that name, else the levels whose parts or ``cells`` contain all its parts.
-
-    ``"run"`` matches ``"run, server A"`` and ``"run, server B"``.
-    """
+    """Return the level of that name, else those that contain all its parts."""
     known = list(levels)
     if name in known or not name:
         return [name] if name else []

@@ -1,4 +1,4 @@
-"""The queries of a study: a row per trial and script of its workload, with the query's plans."""
+"""The queries of a study."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,13 @@ _COLUMNS = [
 
 
 def queries(experiment: Experiment, trials_of: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """Return a row per good trial and script, for workloads with several scripts or with queries on real data.
+    """Return a row per good trial and script, if scripts are several or use real data.
 
-    - ``level, block, query``: the script's title or number
-    - ``transactions, latency_average_ms, latency_p95_ms``: p95 needs the log of all transactions, else null
+    - ``query``: the script's title or number
+    - ``latency_p95_ms``: null without a transaction log
     - ``share_percent``: of the time of all transactions
-    - ``plan``: node names of its statements' plans at this level, from block 1; null if unknown
-    - ``period, host, part, doubt``: as in the trials, which are judged only if there are queries
+    - ``plan``: node names of its statements, from block 1
+    - ``period, host, part, doubt``: as in the trials
     """
     plan, scripts = experiment.plan, experiment.measured.scripts
     works = {level: plan.level_workload(level) for level in plan.factor.levels}
@@ -47,7 +47,6 @@ def queries(experiment: Experiment, trials_of: Callable[[], pd.DataFrame]) -> pd
 
 
 def _plans(experiment: Experiment, trials: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the outlines of each level's queries, as text."""
     first = trials[trials["block"].eq(1) & trials["error"].isna()]
     found = dict[tuple[str, str], str]()
     for level, name in zip(first["level"], first["trial"], strict=True):

@@ -1,4 +1,4 @@
-"""Scripts that run once, and the plans of the statements that the server logged."""
+"""Scripts that run once, and the plans of their statements."""
 
 import contextlib
 import re
@@ -31,9 +31,9 @@ _LOGGED = re.compile(r"LOG:  statement: (.*(?:\n\t.*)*)")
 def run_once(
     server: Cluster, client: Shell, tool: LoadTool, job: Job, options: str = ""
 ) -> tuple[str, list[str]]:
-    """Run one transaction; return the error (or "") and the statements as the server logged them.
+    """Run one transaction; return the error (or "") and the logged statements.
 
-    ``options`` of the session, as in ``PGOPTIONS``.
+    ``options`` are for ``PGOPTIONS``.
     """
     argv = ["--transactions=1" if word == "--time=1" else word for word in tool.argv(job)]
     options = f"{client.environment.get('PGOPTIONS', '')} -c log_statement=all {options}".strip()
@@ -51,7 +51,7 @@ def run_once(
 def explained(
     server: Server, statements: Iterable[str], options: str = ""
 ) -> Iterator[tuple[str, list[Any] | None]]:
-    """Yield each statement with the lines of ``EXPLAIN options``; None if it has no plan, or is refused."""
+    """Yield statements with their ``EXPLAIN`` lines; None without a plan, or if refused."""
     with server.connect() as connection:
         for statement in statements:
             plan = None
@@ -64,10 +64,7 @@ def explained(
 
 @contextlib.contextmanager
 def explains_queries(environment: Environment, tool: LoadTool, job: Job, folder: Path) -> Iterator[None]:
-    """Save the plans of each query on exit: each script runs once and is rolled back.
-
-    An error is not that of the trial: that query has no plan.
-    """
+    """Save each query's plans on exit; each script runs once and is rolled back."""
     yield
     assert environment.site
     server, records = environment.site.cluster, list[Query]()

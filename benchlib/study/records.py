@@ -1,4 +1,4 @@
-"""Files of a trial besides the load tool's output; one class writes and reads each."""
+"""Files of a trial besides the load tool's output."""
 
 import contextlib
 import gzip
@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 @contextlib.contextmanager
 def understood(folder: StudyFolder, trial_id: str) -> Iterator[None]:
-    """Convert errors from malformed files to an InputError with the trial's name."""
+    """Convert errors from malformed files to an InputError."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as reason:
@@ -47,7 +47,7 @@ class Record(Open):
 
     @classmethod
     def read(cls, folder: StudyFolder, trial_id: str) -> Self | None:
-        """Return a saved trial's record, or None; InputError if it is damaged."""
+        """Return a saved trial's record, if any; InputError if damaged."""
         data = folder.raw(trial_id, cls.FILE)
         try:
             return None if data is None else cls.from_bytes(data)
@@ -55,12 +55,12 @@ class Record(Open):
             raise folder.damaged(trial_id, cls.FILE, "unexpected content") from None
 
     def to_bytes(self) -> bytes:
-        """Return the file's content."""
+        """Return the content."""
         return self.model_dump_json(indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return the record in a file's content."""
+        """Return the record."""
         return cls.model_validate_json(data)
 
 
@@ -89,21 +89,21 @@ class Cost(Record):
 
 
 class Query(Open):
-    """A query with its statements: ``statement, plan`` (JSON of EXPLAIN)."""
+    """A query's ``statement, plan`` (JSON of EXPLAIN)."""
 
     query: str
     statements: Rows = []
 
 
 class QueryPlans(Record):
-    """Plans of each query, after the load; a query that could not be explained has no statements."""
+    """Plans by query; empty if it could not be explained."""
 
     FILE = "queries.json"
     queries: list[Query]
 
 
 class Away(Open):
-    """Round trip to a remote replica's host, and its readings."""
+    """A remote replica's host: round trip and readings."""
 
     host: str
     round_trip_s: float
@@ -111,7 +111,7 @@ class Away(Open):
 
 
 class ReplicaReadings(Record):
-    """Replication lag per reading and replica; remote replicas by name; the verification afterwards."""
+    """Replication lag; remote replicas by name; the verification afterwards."""
 
     FILE = "replication.json"
     lag: Rows = []
@@ -141,12 +141,12 @@ class Flushes(Record):
     flushes: FlushTest
 
     def per_s(self, method: str) -> float | None:
-        """Return flushes per second of a ``wal_sync_method``, or None."""
+        """Return flushes per second of a ``wal_sync_method``."""
         rates = {row.method: row.ops_per_s for row in self.flushes.methods if row.section == _COMMIT}
         return rates.get(method)
 
     def used_per_s(self) -> float | None:
-        """Return flushes per second of the method in use; None if commits are not flushed."""
+        """Return flushes per second in use; None if commits are not flushed."""
         used = self.durability
         if "off" in (used["fsync"], used["synchronous_commit"]):
             return None
@@ -171,20 +171,20 @@ class Samples(Record):
     samples: Rows | None = None
 
     def of_servers_host(self, level: Level) -> bool:
-        """Return whether the readings are from the server's host."""
+        """Return whether the server's host was read."""
         return not level.target or bool(dict(self).get("of_target"))
 
     def thinned(self) -> Self:
-        """Return a copy with wait samples summed per second."""
+        """Return a copy with waits summed per second."""
         return self.model_validate(telemetry.thinned(dict(self)))
 
     def to_bytes(self, compresslevel: int = 6) -> bytes:
-        """Return the file's content, reproducibly compressed."""
+        """Return the content, reproducibly compressed."""
         return gzip.compress(self.model_dump_json().encode(), compresslevel, mtime=0)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return the record in a file's content."""
+        """Return the record, of limited size."""
         unpacking = zlib.decompressobj(wbits=31)
         unpacked = unpacking.decompress(data, _RATIO * len(data) + 1)
         if not unpacking.eof:

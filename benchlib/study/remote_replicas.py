@@ -1,8 +1,4 @@
-"""Replicas on other hosts of a fleet.
-
-One long call per replica creates it and ends on request. Primary and replica connect over the network with this
-run's password.
-"""
+"""Replicas on other hosts of a fleet, one long call for each."""
 
 import time
 from contextlib import ExitStack
@@ -34,12 +30,12 @@ _COPY_LIMIT_S = 3600.0
 def follow(
     run_name: str, level: Level, number: int, primary: NetworkAccess, address: str, send: Send
 ) -> None:
-    """Run a replica on this host, listening at ``address``, until the call ends; then remove it.
+    """Run a replica on this host until the call ends; then remove it.
 
-    Sends ``port`` and ``round_trip_s`` to the primary.
+    Sends ``port`` and ``round_trip_s``.
 
     Raises:
-        BenchlibError: the host is busy, or the replica cannot start or has ended.
+        BenchlibError: the host is busy, or the replica fails or ends.
 
     """
     credentials = {"PGPASSWORD": primary.password}
@@ -73,7 +69,7 @@ def host_reading() -> dict[str, Any]:
 
 
 class RemoteReplica(Replica):
-    """A replica on another ``host``, seen from its primary; its folder is on that host."""
+    """A replica on another ``host``, seen from its primary."""
 
     def __init__(self, hosts: Hosts, site: Site, number: int, host: str) -> None:
         primary, address = site.cluster.network, hosts.reached_at(host)
@@ -97,13 +93,7 @@ class RemoteReplica(Replica):
         return superuser_session(self._at.address, self.port, dbname or self.database, self._at.password)
 
     def follow(self) -> None:
-        """Start the replica and wait until it streams.
-
-        Raises:
-            ServerError: it failed or took too long.
-            StudyError: its worker is missing or gone.
-
-        """
+        """Start the replica and wait until it streams, else raise ServerError or StudyError."""
         self._queue = self._open.enter_context(self._hosts.queue())
         self._address = self._hosts.address(self.host)
         self._task = self._hosts.submit(self.host, self._address, self._call, self._queue.name)
@@ -117,25 +107,19 @@ class RemoteReplica(Replica):
         raise ServerError(self.loss())
 
     def loss(self) -> str:
-        """Return why the replica is lost.
-
-        Raises:
-            HostBusyError: another run is active there.
-            StudyError: its worker is gone; a retry may help.
-
-        """
+        """Return why the replica is lost; see :func:`benchlib.study.calls.failure`."""
         reason = failure(self.host, self._task)
         return f"{self.name} on {self.host} {f'ended ({reason})' if reason else 'does not stream'}"
 
     def reading(self) -> dict[str, Any] | None:
-        """Return the host's counters, or None if its worker does not answer."""
+        """Return the host's counters, or None without an answer."""
         try:
             return dict(self._hosts.run_inside(self._address, host_reading))
         except Exception:  # Dask raises many types
             return None
 
     def sampled(self, first: dict[str, Any] | None) -> Away:
-        """Return the round trip to the host and its counters, now and in a ``first`` reading."""
+        """Return the ``first`` and a new reading of the host."""
         readings = [reading for reading in (first, self.reading()) if reading]
         return Away(host=self.host, round_trip_s=self._round_trip_s, readings=readings)
 

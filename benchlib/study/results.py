@@ -1,4 +1,4 @@
-"""Frames of a study's trials, always derived from raw files; nothing derived is stored."""
+"""Frames of a study's trials, always derived from raw files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -60,9 +60,8 @@ class Measured:
 
     - ``trials``: :data:`TRIAL_COLUMNS`; ``error`` is null on success, missing figures are null
     - ``progress``: ``elapsed_s, tps`` per second
-    - ``statements``: ``script, statement, latency_ms``, if reported
-    - ``scripts``: ``script, transactions, latency_average_ms, latency_p95_ms``; one without a list is script 1
-    - ``warnings`` of the bench
+    - ``statements``: ``script, statement, latency_ms``
+    - ``scripts``: ``script, transactions, latency_average_ms, latency_p95_ms``
     """
 
     trials: pd.DataFrame
@@ -115,7 +114,7 @@ def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:
 
 
 def concerns(frames: Measured, margin: float) -> list[Concern]:
-    """Return the limits that the trials show; no steady state is grave beyond ``margin``."""
+    """Return the trials' limits; no steady state is grave beyond ``margin``."""
     numbers = [*_COUNTS, "clients", "checkpoint_cycles", "processors_share", "client_cpu_share"]
     good = frames.trials[frames.trials["error"].isna()].astype(dict.fromkeys(numbers, float))
     # no cut: the warm-up was a separate run
@@ -149,7 +148,6 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
 
 
 def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
-    """Return a concern per level and warning, whatever its numbers."""
     planned, concerns = trials["level"].value_counts(), list[Concern]()
     kinds = warnings["warning"].str.replace(_NUMBER, "#", regex=True)
     for (_, level), rows in warnings.groupby([kinds, warnings["level"]], sort=False):
@@ -160,7 +158,6 @@ def _warned(trials: pd.DataFrame, warnings: pd.DataFrame) -> list[Concern]:
 
 
 def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: Values) -> dict[str, Any]:
-    """Return the figures of a complete trial; InputError if a file is damaged."""
     trial_id, level, done = measurement.trial.id, measurement.trial.level, report["transactions"]
     workload, rate = plan.level_workload(level), plan.level_load(level).rate
     # with background load, costs are not the transactions' alone; a load of data has no transactions
@@ -214,7 +211,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
 
 
 def _scripts(report: Values, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each script; pgbench lists them only if there are several."""
+    """Return a row per script; pgbench lists only several."""
     p95 = figures.get("scripts_p95_ms", {})
     rows = report.get("scripts") or [{**report, "script": 1}]
     return [
@@ -224,7 +221,7 @@ def _scripts(report: Values, figures: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
-    """Return the busy share of the load tool's threads, on the busiest host."""
+    """Return the busy share of tool threads on the busiest host."""
     uses = [(measurement.load_cpu_s, measurement.load_wall_s, threads)]
     if measurement.generators:
         parts = split(plan.level_load(measurement.trial.level), measurement.trial.seed)
@@ -237,7 +234,7 @@ def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> flo
 
 
 def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | None:
-    """Return the ``checkpoint_timeout`` periods in a trial; None if not whole or not confirmed."""
+    """Return the ``checkpoint_timeout`` periods; None if not whole or confirmed."""
     timeout_s, unit = quantity(measurement.settings.get("checkpoint_timeout", "")) or (0.0, "")
     count = plan.level_load(measurement.trial.level).duration_s / timeout_s if unit == "s" else 0.0
     whole = round(count)
@@ -246,9 +243,9 @@ def _cycles(measurement: Measurement, plan: Plan, checkpoints: float) -> int | N
 
 
 def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
-    """Return the seconds until the rate reaches 95 % of the second half's mean, or None.
+    """Return the seconds until the rate reaches 95 % of the second half's mean.
 
-    One of the next two ``readings`` (seconds, tps) must confirm it.
+    ``readings``: seconds and tps; one of the next two must confirm it.
     """
     if len(readings) < 8:
         return None
@@ -259,7 +256,6 @@ def time_to_steady(readings: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _report(folder: StudyFolder, plan: Plan, measurement: Measurement) -> dict[str, Any]:
-    """Return the load tool's report; InputError if it is missing, inconsistent or incomplete."""
     trial = measurement.trial
     tool = plan.level_workload(trial.level).tool
     parts = {f".{one.host}": one.load_argv for one in measurement.generators} or {"": measurement.load_argv}

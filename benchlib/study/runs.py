@@ -1,4 +1,4 @@
-"""Runs of a study on this machine or a fleet: preflight, provenance, capacity, trials."""
+"""Runs of a study on this machine or a fleet."""
 
 import contextlib
 import datetime as dt
@@ -50,9 +50,7 @@ _PACKAGES = ("matplotlib", "numpy", "pandas", "psycopg", "scipy")
 
 
 def plan_study(values: Values, hosts: Hosts | None = None, tell: Tell = lambda line: None) -> Study:
-    """Return the study of a notebook's checked parameters, for this machine or the smallest host.
-
-    With ``leave_out``, levels that a host cannot run are omitted.
+    """Return the study of a notebook's parameters, for this machine or the smallest host.
 
     Raises:
         InputError: the parameters make no study.
@@ -76,7 +74,7 @@ def plan_study(values: Values, hosts: Hosts | None = None, tell: Tell = lambda l
 
 
 def with_builder(values: Values) -> Values:
-    """Return the parameters of a matrix with the builder of its servers: one that has all versions here.
+    """Return a matrix's parameters with a builder that has all versions here.
 
     Raises:
         PreflightError: none has all, and ``leave_out`` is false.
@@ -104,7 +102,6 @@ def with_builder(values: Values) -> Values:
 
 
 def _workload(saved: Plan | None, tell: Tell, name: str) -> Workload:
-    """Return a workload by name; a real data set has the hash of its dump."""
     found = load_workload(name)
     if not found.data:
         return found
@@ -114,17 +111,12 @@ def _workload(saved: Plan | None, tell: Tell, name: str) -> Workload:
 
 
 def _on_servers(hosts: Hosts | None, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """Return a function's value by host that runs servers; without a fleet, under an empty name."""
+    """Return values by host, or under an empty name."""
     return hosts.ask_servers(function, *arguments) if hosts else {"": function(*arguments)}
 
 
 def provenance(study: Study) -> dict[str, Any]:
-    """Return where and with which software a study runs, without paths and machine names.
-
-    Raises:
-        PreflightError: a level's server is missing.
-
-    """
+    """Return a study's machine and software, without paths and machine names."""
     plan = study.plan
     differ = builds_differ(plan)
     # each server once, for all schemas
@@ -150,19 +142,13 @@ def provenance(study: Study) -> dict[str, Any]:
 
 
 def calls_tps(plan: Plan) -> float:
-    """Return the transactions/s of the servers in use; the least of several."""
+    """Return the transactions/s of the least busy server."""
     targets = filter(None, (target_of(plan.level(name)) for name in plan.factor.levels))
     used = {target.server: target for target in targets if target.in_place}
     return float(f"{min(Remote(target).calls_per_s() for target in used.values()):.3g}")
 
 
 def _check_rates(plan: Plan) -> None:
-    """Check that a trial on a server in use has enough transactions to be measured.
-
-    Raises:
-        PreflightError: it has not.
-
-    """
     for name in plan.factor.levels:
         load = plan.level_load(name)
         rate = float(load.rate or 0)
@@ -174,12 +160,7 @@ def _check_rates(plan: Plan) -> None:
 
 
 def builds(plan: Plan) -> dict[str, str]:
-    """Return checksums of the servers that levels name by path, to detect rebuilds.
-
-    Raises:
-        PreflightError: a server is missing.
-
-    """
+    """Return checksums of the servers that levels name by path, to detect rebuilds."""
     ours = installations(plan)
     by_path = [name for name in ours if "/" in (plan.level(name).postgres or "")]
     return {name: checksum(ours[name].program("postgres")) for name in by_path}
@@ -191,12 +172,6 @@ def _options(installation: Installation) -> str | None:
 
 
 def _check_fleet(plan: Plan, hosts: Hosts | None) -> None:
-    """Check the hosts of a fleet: same benchlib, and for remote load and replicas the role and address.
-
-    Raises:
-        PreflightError: a host does not fit, or has a second task.
-
-    """
     uses = elsewhere_of(plan)
     for role, name in uses:
         use = f"levels have {'load from' if role == 'load' else 'replicas on'} {name}"
@@ -226,7 +201,7 @@ def _check_fleet(plan: Plan, hosts: Hosts | None) -> None:
 
 @dataclass
 class Runner:
-    """A runner for the missing trials of an experiment; preflight results are cached."""
+    """A runner for missing trials; preflight results are cached."""
 
     experiment: Experiment
     retry_failed: bool = False
@@ -234,12 +209,7 @@ class Runner:
     _checks: Pairs | None = None
 
     def preflight(self) -> Pairs:
-        """Return requirements and findings.
-
-        Raises:
-            PreflightError: a requirement is not met; nothing was started.
-
-        """
+        """Return requirements and findings, else raise PreflightError."""
         if self._checks is None:
             plan = self.experiment.plan
             _check_fleet(plan, self.hosts)
@@ -285,13 +255,6 @@ class Runner:
             experiment.forget()
 
     def _check_saved(self) -> None:
-        """Check that the saved study has the requested plan and can continue on this host.
-
-        Raises:
-            InputError: another plan, machine or build.
-            PreflightError: this machine cannot run it.
-
-        """
         requested, folder = self.experiment.study, self.experiment.folder
         self.experiment.study = kept = same_study(folder, requested)
         self._check_builds()
@@ -304,12 +267,6 @@ class Runner:
             self.preflight()
 
     def _check_builds(self) -> None:
-        """Check that no server was rebuilt since the study began; a missing one is ignored.
-
-        Raises:
-            InputError: a server was rebuilt.
-
-        """
         begun, checksums = self.experiment.study.provenance.get("builds", {}), dict[str, dict[str, str]]()
         with contextlib.suppress(PreflightError):
             checksums = _on_servers(self.hosts, builds, self.experiment.plan) if begun else {}
@@ -320,7 +277,6 @@ class Runner:
             )
 
     def _begun(self, tell: Tell) -> Study:
-        """Return the new study with its provenance and measured capacity."""
         study = self.experiment.study
         origin, plan = self._provenance(study), study.plan
         if shares := plan.capacity_shares():
@@ -333,12 +289,6 @@ class Runner:
         return worded(study.changed(plan=plan, provenance=origin))
 
     def _provenance(self, study: Study) -> dict[str, Any]:
-        """Return the provenance; for a fleet the first host's, with the facts of each.
-
-        Raises:
-            PreflightError: the hosts' software differs.
-
-        """
         origins = _on_servers(self.hosts, provenance, study)
         (first, origin), *others = origins.items()
         for name, other in others:
@@ -349,11 +299,7 @@ class Runner:
         return {**origin, "hosts": {name: one["host"] for name, one in origins.items()}} if first else origin
 
     def _capacity(self, shares: Iterable[str], tell: Tell) -> dict[str, Any]:
-        """Measure the baseline's unlimited tps; return it with the rates derived from it.
-
-        Short trials of baseline and A/A control are saved as study ``NAME-capacity``, so a restarted study
-        has the same rates.
-        """
+        """Measure the baseline's unlimited tps, in a study of its own."""
         plan, factor, folder = self.experiment.plan, self.experiment.plan.factor, self.experiment.folder
         seconds = min(CAPACITY_S, plan.load.duration_s)
         load = plan.load.changed(duration_s=seconds, rate=None, latency_limit_ms=None, transaction_log=False)
@@ -365,7 +311,7 @@ class Runner:
         name, title = f"{folder.name}-capacity", f"{self.experiment.study.title}, capacity"
         study = Study(name=name, title=title, plan=plan, trials=plan.design(_FEW_BLOCKS))
         short = Experiment(StudyFolder(name, folder.path.parent), study)
-        # the preflight covers it
+        # saved, so that a restarted study has the same rates; the preflight covers it
         runner = Runner(short, self.retry_failed, self.hosts, self.preflight())
         runner.run(tell)
         runner.check_host()
@@ -384,12 +330,7 @@ class Runner:
         }
 
     def check_host(self) -> None:
-        """Check that the study began on this machine, or on these hosts.
-
-        Raises:
-            InputError: it began elsewhere.
-
-        """
+        """Check that the study began here (else InputError)."""
         origin, name = self.experiment.study.provenance, self.experiment.folder.name
         begun = origin.get("hosts") or {"": origin.get("host", {})}
         now = _on_servers(self.hosts, facts.identity)

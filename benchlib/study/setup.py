@@ -1,4 +1,4 @@
-"""The setup of a study in words: its summary, provenance and server parameters, as frames."""
+"""The setup of a study in words."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _DEFAULT = "PostgreSQL's default"
 
 
 def setup(experiment: Experiment) -> pd.DataFrame:
-    """Return the summary of the setup: ``what, value``."""
+    """Return the summary: ``what, value``."""
     provenance, plan, trials = experiment.study.provenance, experiment.plan, experiment.trials
     good = trials[trials["error"].isna()]
     hosts = [*(provenance.get("hosts") or {"": provenance.get("host", {})}).values()]
@@ -45,7 +45,7 @@ def setup(experiment: Experiment) -> pd.DataFrame:
 
 
 def provenance(study: Study) -> pd.DataFrame:
-    """Return machine, servers, builds, load tool, seeds and versions: ``what, value``."""
+    """Return machine, servers, builds, seeds and versions: ``what, value``."""
     known = {name: value for name, value in study.provenance.items() if name != "builds_differ"}
     servers = [("server", _joined(map(str, server.values()))) for server in known.pop("servers", [])]
     (facts,) = pd.json_normalize(known, sep=", ").to_dict("records") or [{}]
@@ -55,7 +55,7 @@ def provenance(study: Study) -> pd.DataFrame:
 
 
 def parameters(records: Mapping[str, Parameters]) -> pd.DataFrame:
-    """Return the server parameters that differ between levels (columns) or from the default."""
+    """Return parameters that differ between levels (columns) or from the default."""
     values, default, chosen = dict[str, dict[str, str]](), dict[str, str](), set[str]()
     for level, record in records.items():
         rows = dict(record)
@@ -96,7 +96,6 @@ def _file_system(facts: Mapping[str, Any]) -> str:
 
 
 def _with_unit(row: Mapping[str, Any], column: str) -> str:
-    """Return a parameter's value with its unit: ``128 MB``, ``300 s``."""
     value, unit = row[column], row["unit"]
     if value is None:
         return "not shown"

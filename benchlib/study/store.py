@@ -1,10 +1,10 @@
 """The only reader and writer of ``data/``. Links are not followed.
 
-- ``data/<study>/study.json``: the plan, written before anything runs
-- ``data/<study>/trials/<id>/``: raw output of one trial, renamed into place when complete
-- ``data/<study>/trials.tar.xz``: the same files, packed
-- ``data/<study>/crashes/<id>.json``: one crash of a level
-- ``data/<study>/SHA256SUMS``: checksums of trial files, verified on reading
+- ``<study>/study.json``: the plan, written before anything runs
+- ``<study>/trials/<id>/``: raw output, renamed into place when complete
+- ``<study>/trials.tar.xz``: the same files, packed
+- ``<study>/crashes/<id>.json``
+- ``<study>/SHA256SUMS``: checksums of trial files, verified on reading
 """
 
 import contextlib
@@ -40,7 +40,7 @@ Sums = Mapping[str, Set[str]]
 
 
 def project_root() -> Path:
-    """Return the nearest trusted folder with ``notebooks/``, which are executed, or the installation's."""
+    """Return the nearest trusted folder with ``notebooks/``, which are executed."""
     working = Path.cwd()
     for folder in (working, *working.parents, Path(__file__).resolve().parents[2]):
         if files.trusted(folder / "notebooks"):
@@ -49,14 +49,14 @@ def project_root() -> Path:
 
 
 def notebooks() -> dict[str, Path]:
-    """Return the installed notebooks by name, without links that leave the folder."""
+    """Return the notebooks by name, without links that leave the folder."""
     folder = project_root() / "notebooks"
     paths = sorted(folder.resolve().glob("*.ipynb")) if files.trusted(folder) else []
     return {path.stem: path for path in paths if path.is_file() and path.resolve().parent == path.parent}
 
 
 def data_root() -> Path:
-    """Return ``BENCHLIB_DATA`` (InputError if it does not exist) or the project's ``data/``."""
+    """Return ``BENCHLIB_DATA`` (InputError if it does not exist) or ``data/``."""
     if not (named := os.environ.get(DATA_VARIABLE)):
         return project_root() / "data"
     if not (root := Path(named).absolute()).is_dir():
@@ -69,12 +69,11 @@ class StudyFolder:
 
     Raises:
         InputError: on reading, if a file is unreadable, damaged or missing.
-        StudyError: on writing, if the disk refused; saved trials are safe.
+        StudyError: on writing, if the disk refuses; saved trials are safe.
 
     """
 
     def __init__(self, name: str, root: Path | None = None) -> None:
-        """Raise InputError if the name is not a portable folder name."""
         if not _NAME.fullmatch(name):
             raise InputError(
                 f"study name {name!r}: expected letters, digits, '.', '-', '_', and not the name of a page"
@@ -113,7 +112,7 @@ class StudyFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the study while a fleet runs it; HostBusyError if it is locked."""
+        """Lock the study while a fleet runs it, else raise HostBusyError."""
         with self.disk():
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -126,7 +125,7 @@ class StudyFolder:
             os.close(descriptor)
 
     def keep(self, measurement: Measurement, folder: Path) -> None:
-        """Save a trial atomically: its measurement and the raw files in ``folder``."""
+        """Save a measurement and raw files atomically."""
         with self.disk(), whole(self.path / "trials" / measurement.trial.id) as pending:
             files.make(pending)
             for name in files.listed(folder):
@@ -141,17 +140,16 @@ class StudyFolder:
 
     @cached_property
     def _listed_before(self) -> frozenset[str]:
-        """Trials in the list at first; one without a folder was interrupted."""
         return frozenset(path.split("/")[1] for path in self.checksums())
 
     def withdraw(self) -> None:
-        """Remove the study, unless it has trials or spoilt ones."""
+        """Remove the study, unless it has trials."""
         if self.exists() and not self.kept() and not (self.path / "spoilt").exists():
             with contextlib.suppress(OSError):
                 files.remove(self.path)
 
     def set_aside(self, trial_id: str) -> None:
-        """Move a trial to ``spoilt/`` as evidence; InputError if it is packed."""
+        """Move a trial to ``spoilt/``; InputError if it is packed."""
         if f"trials/{trial_id}/{MEASUREMENT}" in self.packed():
             raise InputError(
                 f"the trials of '{self.name}' are packed: unpack them (tar -xJf {ARCHIVE}, in its folder), "
@@ -204,13 +202,13 @@ class StudyFolder:
         )
 
     def raw(self, trial_id: str, name: str) -> bytes | None:
-        """Return a raw file of a trial, or None."""
+        """Return a trial's raw file, if it exists."""
         data = self.stored(f"trials/{trial_id}/{name}")
         present = None if data is None else hashlib.sha256(data).hexdigest()
         return data if self._left(trial_id, name, present) else None
 
     def _left(self, trial_id: str, name: str, present: str | None) -> bool:
-        """Check a file's checksum ``present`` (None: absent); return whether the trial has it."""
+        """Check a file's checksum; return whether it exists."""
         expected = self.checksums().get(f"trials/{trial_id}/{name}")
         if expected and present not in expected:
             why = "its checksum differs" if present else "it is missing"
@@ -218,12 +216,12 @@ class StudyFolder:
         return expected is not None
 
     def stored(self, path: str) -> bytes | None:
-        """Return a file, packed or not, without checking it; None if absent."""
+        """Return a file, packed or not, without checking it."""
         data = _content(self.path, path)
         return self.packed().get(path) if data is None else data
 
     def transaction_log(self, trial_id: str) -> Path | None:
-        """Return the path of a trial's transaction log (never packed), or None."""
+        """Return the path of a trial's transaction log (never packed)."""
         path = self.path / "trials" / trial_id / TRANSACTION_LOG
         if path.is_symlink():
             raise self.damaged(trial_id, TRANSACTION_LOG, "it is a link")
@@ -231,15 +229,15 @@ class StudyFolder:
         return path if self._left(trial_id, TRANSACTION_LOG, present) else None
 
     def checksums(self) -> Sums:
-        """Return the checksums of the trials' files."""
+        """Return the trial files' checksums."""
         return _listed(self.path, stamp(self.path / CHECKSUMS))
 
     def list_checksums(self, sums: Sums) -> None:
-        """Replace the list of checksums."""
+        """Replace the list."""
         self.put(CHECKSUMS, _lines((path, one) for path in sums for one in sorted(sums[path])))
 
     def add_checksums(self, sums: Mapping[str, str]) -> None:
-        """Append to the list without reading it: a fleet's is long."""
+        """Append to the list, unread: a fleet's is long."""
         path = self.path / CHECKSUMS
         if not path.exists():
             self.list_checksums({})
@@ -251,7 +249,7 @@ class StudyFolder:
             os.fsync(file.fileno())
 
     def packed(self) -> Mapping[str, bytes]:
-        """Return the archive's files by path."""
+        """Return the archive's files."""
         return _unpacked(self.path, stamp(self.path / ARCHIVE))
 
     def disk(self) -> contextlib.AbstractContextManager[None]:
@@ -261,7 +259,7 @@ class StudyFolder:
 
 
 def study_names(root: Path | None = None) -> list[str]:
-    """Return the names of all saved studies, sorted; InputError if ``data/`` is unreadable."""
+    """Return the names of all saved studies, sorted."""
     root = root or data_root()
     unreadable = os_errors_as(InputError, f"cannot read the studies in {root}")
     with unreadable, contextlib.suppress(FileNotFoundError):
@@ -271,7 +269,7 @@ def study_names(root: Path | None = None) -> list[str]:
 
 
 def walk() -> Iterator[StudyFolder]:
-    """Yield all saved studies by name."""
+    """Yield all saved studies."""
     root = data_root()
     return (StudyFolder(name, root) for name in study_names(root))
 

@@ -1,8 +1,6 @@
-"""A process for each call on a host of a fleet.
+"""A process for each call on a host, so that Dask does not disturb trials.
 
-The Dask worker starts ``python -m benchlib.study.worker`` and forwards messages, so Dask does not disturb
-trials. If the worker is gone or the call is cancelled, the process loses its pipe and interrupts itself.
-After a time limit it exits, and its guardian cleans up.
+Without its worker, it interrupts itself; its guardian cleans up.
 """
 
 import contextlib
@@ -34,12 +32,10 @@ _PUT_LIMIT_S = 300
 
 
 def worker_task(call: Call, queue: str, host: str, variables: Mapping[str, str]) -> Any:
-    """Run a call in its own process, as a Dask task on ``host``, and put its messages into a queue.
-
-    ``variables`` are for the environment.
+    """Run a call in its own process, as a Dask task; its messages go into a queue.
 
     Raises:
-        UnwantedError: the task was cancelled, the worker is closing, or the process was killed.
+        UnwantedError: the task was cancelled, or a process was killed.
         BenchlibError: the error of the call.
 
     """
@@ -80,7 +76,6 @@ def worker_task(call: Call, queue: str, host: str, variables: Mapping[str, str])
 def _in_process(
     call: Call, send: Send, check_wanted: Callable[[], None], environment: Mapping[str, str]
 ) -> Any:
-    """Return the value of a call, made by a new process with this environment."""
     pipe, child_pipe = Pipe()
     with child_pipe:
         process = subprocess.Popen(
@@ -119,7 +114,7 @@ def _in_process(
 
 
 def main() -> None:
-    """Run the call from the pipe; send messages, then its value or error."""
+    """Run the call from the pipe; send its result."""
     pipe: Connection = Connection(int(sys.argv[1]))
     call = pipe.recv()
     threading.Thread(target=_end_without_caller, args=[pipe], daemon=True).start()

@@ -1,4 +1,4 @@
-"""A trial of a workload on a temporary server: each script once, its plans and its invariant."""
+"""A trial of a workload on a temporary server."""
 
 import contextlib
 import re
@@ -21,9 +21,7 @@ _LONG_LIST = re.compile(r"(ARRAY\[[^]]{40})[^]]{40,}(?=\])")
 def try_scripts(
     workload: Workload, postgres: str | None, tell: Callable[[str], None]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Run each script once at scale 1; yield its error (or "") and its statements' plans.
-
-    ``postgres``: the installation, as in a level.
+    """Run each script once at scale 1; yield its error (or "") and plans.
 
     Raises:
         BenchlibError: the data cannot be loaded or vacuumed.

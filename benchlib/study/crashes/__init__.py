@@ -1,18 +1,10 @@
 """Crash tests: lost commits and damage after a killed server or a power cut.
 
-Sessions commit rows until the server crashes (:mod:`.commits`). After recovery the rows are compared.
-
 *Killed server*: SIGKILL for all processes; data in the kernel survives.
 
-*Power cut*: data and WAL share an ext4 file system on a loop device with direct I/O. The backing file is
+*Power cut*: data and WAL share an ext4 file system on a loop device with direct I/O. Its backing file is
 cloned with ``ioctl_ficlone(2)``, which waits for requests in flight. So the copy is a disk without volatile
-cache at one moment. The copy is mounted and PostgreSQL recovers. Constant checkpoints and two settings
-provoke torn pages:
-
-- ``max_sectors_kb`` = 4: an 8 kB page takes two requests.
-- Write-back of dirty pages after 0.5 s instead of 30 s: only some pages reach the disk.
-
-All clusters have data checksums, which detect torn pages.
+cache at one moment. Constant checkpoints and two settings provoke torn pages, which data checksums detect.
 """
 
 import contextlib
@@ -53,19 +45,20 @@ _RECOVERY_LIMIT_S = 900.0
 _DISK = volumes.Place(file_system="ext4", size=640 << 20)
 _GROUND = volumes.Place(file_system="xfs", size=1536 << 20)
 """File system with reflink for the disk's backing file and its copy."""
+# an 8 kB page takes two requests; dirty pages are written after 0.5 s, so that only some reach the disk
 _HOST = {"max_sectors_kb": 4, "vm.dirty_expire_centisecs": 50, "vm.dirty_writeback_centisecs": 20}
 
 
 def crash_missing(
     folder: StudyFolder, rounds: int, tell: Tell, may_here: Callable[[], None] = lambda: None
 ) -> None:
-    """Run and save the missing crashes of a study: ``rounds`` per level and kind.
+    """Run and save the missing crashes: ``rounds`` per level and kind.
 
     ``may_here`` raises if the study belongs to another machine.
 
     Raises:
         InputError: the study has no trials yet, or a saved crash is damaged.
-        StudyError: a level cannot be crashed, or Ctrl-C; saved crashes are safe.
+        StudyError: a level cannot be crashed, or Ctrl-C.
 
     """
     if not folder.exists():
@@ -108,19 +101,14 @@ def crash_missing(
 
 
 def check(kind: Kind) -> None:
-    """Check that this machine can produce crashes of a kind.
-
-    Raises:
-        PreflightError: it cannot; the message has the reason and the remedy.
-
-    """
+    """Check that such crashes are possible here, else raise PreflightError."""
     if kind == POWER_CUT:
         volumes.check(_DISK, scratch_root())
         volumes.check(_GROUND, scratch_root())
 
 
 def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Generator[Crash, None, None]:
-    """Yield the result of each round, each on a new cluster."""
+    """Yield each round's result, on a new cluster."""
     run = templates.run
     ground: Path | None = None
     with run.journal.scope() as scope:
@@ -141,7 +129,7 @@ def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Gener
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
-    """Return a level with checksums and without caps; for a power cut with its disk in ``ground``."""
+    """Return a level with checksums and without caps."""
     places = {
         name: place for name, place in level.part("storage").items() if name in ("data", "wal") and place
     }
@@ -201,12 +189,7 @@ def _round(environment: Environment, this: Round, random: Random) -> Crash:
 
 
 def _kill(site: Site, end_load: Callable[[], None]) -> float:
-    """Kill all server processes while the load commits; return the time.
-
-    Raises:
-        ServerError: the server was gone before, or a process does not end.
-
-    """
+    """Kill all server processes while the load commits; return the time."""
     if not site.cluster.running:
         raise ServerError("the server was gone before the crash")
     postmaster = psutil.Process(site.cluster.pid)
@@ -222,12 +205,7 @@ def _kill(site: Site, end_load: Callable[[], None]) -> float:
 
 
 def _copy_disk(site: Site, end_load: Callable[[], None]) -> float:
-    """End the load and clone the disk's backing file; return the time.
-
-    Raises:
-        OSError: the file system has no reflink.
-
-    """
+    """Clone the disk's backing file; return the time."""
     _, image = _disk(site)
     end_load()
     moment = time.monotonic()
@@ -237,12 +215,7 @@ def _copy_disk(site: Site, end_load: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def _on_copy(site: Site, run: Run) -> Iterator[Cluster]:
-    """Provide a cluster on the copied disk, and remove it on exit.
-
-    Raises:
-        TrialError: the copy cannot be mounted.
-
-    """
+    """Provide a cluster on the copied disk."""
     original, (place, image) = site.cluster, _disk(site)
     copy = image.with_name("copy")
     cluster = Cluster(original.shell, original.installation, run.folder / "copy", original.groups)

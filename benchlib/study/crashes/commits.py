@@ -1,4 +1,4 @@
-"""Load and checks of a crash test: sessions that commit until the crash, and checks after recovery."""
+"""Load of a crash test, and checks after recovery."""
 
 import contextlib
 import threading
@@ -44,10 +44,9 @@ _FIRST_COMMITS_S = 30.0
 def crash_load(
     cluster: Cluster, random: Random, *, checkpoints: bool
 ) -> Iterator[tuple[list[list[float]], Callable[[], None]]]:
-    """Run the load of a round; ``checkpoints`` repeats CHECKPOINT.
+    """Run a round's load; ``checkpoints`` repeats CHECKPOINT.
 
-    Yields the acknowledgement times per writer and row (:func:`time.monotonic`), and a function to call at
-    the crash.
+    Yields the acknowledgement times per writer and row (:func:`time.monotonic`), and a function for the crash.
 
     Raises:
         ServerError: a session does not commit, or fails before the crash.
@@ -117,9 +116,9 @@ Row = tuple[int, int]
 
 
 def examine(cluster: Cluster) -> tuple[set[Row] | None, tuple[str, ...]]:
-    """Return the acknowledged rows (None if unreadable) and the server's messages of damage.
+    """Return the acknowledged rows (None if unreadable) and messages of damage.
 
-    Scans every table, which checks headers and checksums, and compares counts by scan and index.
+    Scans every table, which checks checksums, and compares counts by scan and index.
     """
     damage = list[str]()
     rows: set[Row] | None = None
