@@ -1,1 +1,1 @@
-"""The machine: processes, the kernel's counters, files, the journal of changes, the lock."""
+"""Processes, kernel counters, files, the journal of changes, the lock."""

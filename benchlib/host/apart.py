@@ -1,6 +1,6 @@
-"""Work on input of unknown origin, each item in a process of its own with limits of time and memory.
+"""Work on untrusted input, each item in its own process with limits of time and memory.
 
-An item that breaks a limit loses only its own result; its process is killed with all that it has started.
+An item that breaks a limit loses only its own result.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def apart(
     most_s: float = MOST_S,
     most_memory: int = MOST_MEMORY,
 ) -> Iterator[tuple[str, Any]]:
-    """Call ``work`` with each name, ``at_a_time`` at once; yield name and result, or the error, in the given order."""
+    """Yield each name with its result, or the error, in the given order."""
     waiting, running, results = deque(names), list[_Job](), dict[str, Any]()
     try:
         for name in names:
@@ -58,8 +58,6 @@ _UNFINISHED = object()
 
 
 class _Job:
-    """A process that works on one item."""
-
     def __init__(self, work: Callable[[str], Any], name: str, most_s: float, most_memory: int) -> None:
         self.name, self.most_s, self.deadline = name, most_s, time.monotonic() + most_s
         self.pipe, inner = _FORK.Pipe(duplex=False)
@@ -68,7 +66,7 @@ class _Job:
         inner.close()
 
     def result(self) -> Any:
-        """Return the result or the error; :data:`_UNFINISHED` while the process works."""
+        """Return :data:`_UNFINISHED` while the process works."""
         alive = self.process.is_alive()  # before the pipe is read: it may send its result and end meanwhile
         with contextlib.suppress(EOFError, OSError):
             if self.pipe.poll():
@@ -80,7 +78,6 @@ class _Job:
         return _UNFINISHED
 
     def end(self) -> None:
-        """Kill the process with all its descendants."""
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self.process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
@@ -91,7 +88,7 @@ class _Job:
 
 
 def _serve(pipe: Connection, work: Callable[[str], Any], name: str, most_memory: int) -> None:
-    """Send the result of the work; ignore Ctrl-C, and end with the parent process."""
+    """Run the work; send its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

@@ -1,6 +1,6 @@
-"""Changes to the host that a run makes outside its own folder, and how each is undone.
+"""Changes to the host outside a run's folder.
 
-Each is noted in the run's :mod:`benchlib.host.journal` before it is made. A forged note gives no access to anything else:
+A forged note in the journal gives no access to anything else:
 
 - Only kernel files that levers set are written. A cap for all processes must be one of a loop device.
 - Only paths of a run, or with the prefix :data:`OURS`, in trusted folders, are removed, unmounted or detached.
@@ -34,8 +34,6 @@ _CAPS_OF_A_LOOP_DEVICE = re.compile(r"(7:\d+ )\d+\n\1\d+")
 
 
 def _matching(pattern: str, rule: str) -> Callable[[Path], Path]:
-    """Return a check that a path matches; ``rule`` is its error."""
-
     def check(path: Path) -> Path:
         below = str(path.relative_to(facts.ROOT)) if path.is_relative_to(facts.ROOT) else ""
         if ".." in path.parts or not re.fullmatch(pattern, below, re.DOTALL):
@@ -67,14 +65,14 @@ def write_kernel_file(path: Path, value: str) -> None:
 
 
 def uncapped(line: str) -> str:
-    """Return the line that removes the caps of another: version 2 (``7:0 riops=max wiops=50``) or 1 (``7:0 50``)."""
+    """Return the line without caps for ``7:0 riops=max wiops=50`` (version 2) or ``7:0 50`` (1)."""
     return re.sub(r"=\w+", "=max", re.sub(r" \d+$", " 0", line))
 
 
 class Written(Change):
-    """A kernel file with another value. Writing ``former`` restores it.
+    """A kernel file with another value.
 
-    For a selector such as ``none [mq-deadline]`` it is the chosen word, for a device without a cap a line with 0.
+    ``former`` is the chosen word of a selector such as ``none [mq-deadline]``, or a line with 0 where no cap was.
     """
 
     path: Annotated[Path, AfterValidator(_kernel_file)]
@@ -95,13 +93,13 @@ class Written(Change):
         return f"{self.path} set to {self.value}, before {self.former}"
 
     def lift(self) -> None:
-        """Undo a cap, so that processes that wait for it can die at once."""
+        """Undo a cap."""
         if self._is_cap:
             with contextlib.suppress(StudyError):  # it only takes longer
                 self.undo()
 
     def undo(self) -> None:
-        """Write the former value, unless the file is gone with its device or module, or the cap is another one's."""
+        """Write the former value, unless the file is gone or the cap has changed."""
         try:
             if self._is_cap and self.value not in self.path.read_text().splitlines():
                 return
@@ -125,7 +123,7 @@ class Mounted(Change):
         return f"file system mounted on {self.target}"
 
     def undo(self) -> None:
-        """Unmount it; lazily if it is still in use after a while, so that it goes with its last user."""
+        """Unmount it; lazily if it is still in use after a while."""
         for _ in ticks(_PATIENCE_S, 0.2):
             if not is_mounted(self.target):
                 return
@@ -159,7 +157,7 @@ class Attached(Change):
 
 
 class Grouped(Change):
-    """A control group, version 1 or 2, with the groups below it."""
+    """A control group, with the groups below it."""
 
     folder: Annotated[Path, AfterValidator(_our_group)]
 
@@ -167,7 +165,7 @@ class Grouped(Change):
         return f"control group {self.folder}"
 
     def undo(self) -> None:
-        """Kill the processes in it, and remove the groups, the innermost first."""
+        """Kill its processes, and remove the groups."""
         complaint = ""
         for _ in ticks(_PATIENCE_S, 0.05):
             if not self.folder.is_dir():
@@ -190,7 +188,7 @@ class Grouped(Change):
         raise StudyError(f"the control group {self.folder} cannot be removed: {complaint}")
 
     def lift(self) -> None:
-        """Remove the block-I/O caps, so that processes that wait for them can die at once."""
+        """Remove the block-I/O caps."""
         for group in self._groups():
             for path in (*group.glob("blkio.throttle.*_device"), *group.glob("io.max")):
                 with contextlib.suppress(OSError):  # it only takes longer
@@ -202,7 +200,7 @@ class Grouped(Change):
 
 
 class Made(Change):
-    """A folder outside a run's folder, made with :meth:`make`."""
+    """A folder outside a run's folder."""
 
     folder: Annotated[Path, AfterValidator(_our_folder)]
 
@@ -221,7 +219,7 @@ class Made(Change):
             admit_servers(self.folder)
 
     def undo(self) -> None:
-        """Remove the folder with its content, unless a file system is mounted in it."""
+        """Remove the folder, unless a file system is mounted in it."""
         if self.folder.is_symlink() or not self.folder.is_dir():
             return
         if mounts := mounts_below(self.folder):
@@ -232,7 +230,7 @@ class Made(Change):
 
 
 def is_mounted(folder: Path) -> bool:
-    """Whether a file system is mounted on the folder."""
+    """Return whether a file system is mounted there."""
     return folder.resolve() in mounts_below(folder)
 
 
@@ -255,5 +253,4 @@ def loop_devices(file: Path) -> list[Path]:
 
 
 def _command(*argv: str | Path) -> str:
-    """Run a system command, which may have to write to a disk first; return its error output."""
     return " ".join(Shell().run(argv, timeout_s=300).stderr.split())

@@ -1,7 +1,6 @@
-"""Facts about this machine, for provenance, for sizing levels and for ``benchlib doctor``.
+"""Facts about this machine, and a folder's block devices, by the kernel's names (``vda``, ``loop0``).
 
-Also the block devices of a folder, by the kernel's names (``vda``, ``loop0``). Functions that take such a name raise a
-PreflightError if there is no such device.
+Functions that take such a name raise a PreflightError if there is no such device.
 """
 
 import contextlib
@@ -37,7 +36,6 @@ _OPTIONS = """
 
 
 def _memory_limits() -> Iterator[Path]:
-    """Yield the memory limit files of this process's control group and those above it, versions 1 and 2."""
     for line in (read("/proc/self/cgroup") or "").splitlines():
         _, kinds, path = line.split(":", 2)
         if not kinds or "memory" in kinds.split(","):
@@ -47,7 +45,7 @@ def _memory_limits() -> Iterator[Path]:
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the machine's, or a lower limit of its control groups."""
+    """Return the memory that this process may use."""
     limits = [int(text) for text in map(read, _memory_limits()) if text and text.isdigit()]
     return min([psutil.virtual_memory().total, *limits])
 
@@ -58,7 +56,7 @@ def processors() -> int:
 
 
 def read(path: str | Path) -> str | None:
-    """Return the text of a small kernel file, stripped; None if it is missing or not readable."""
+    """Return a small file's text, stripped; None if it cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return Path(path).read_text().strip()
     return None
@@ -76,13 +74,13 @@ def _operating_system() -> str:
 
 
 def virtual() -> bool | None:
-    """Whether this is a virtual machine; None if the kernel does not report it."""
+    """Whether this is a virtual machine; None if unknown."""
     flags = read("/proc/cpuinfo")
     return "hypervisor" in flags if flags and "flags" in flags else None
 
 
 def file_system(path: Path) -> dict[str, str]:
-    """Return type and mount options of the file system of a path; empty if unknown."""
+    """Return type and mount options; empty if unknown."""
     mount = mount_of(path)
     if not mount:
         return {}
@@ -91,13 +89,13 @@ def file_system(path: Path) -> dict[str, str]:
 
 
 def identity() -> str:
-    """Return a short hash that identifies this machine without naming it."""
+    """Return a short hash that identifies this machine."""
     seed = read("/etc/machine-id") or platform.node()
     return hashlib.sha256(f"benchlib {seed} {_processor_name()}".encode()).hexdigest()[:12]
 
 
 def facts(scratch: Path) -> dict[str, Any]:
-    """Return the facts that a study records. Sizes in MiB; None for unknown."""
+    """Return the facts that a study records."""
     return {
         "identity": identity(),
         "processor": _processor_name(),
@@ -115,37 +113,35 @@ def facts(scratch: Path) -> dict[str, Any]:
 
 
 def free_mib(path: Path) -> int:
-    """Return the free space in MiB at a path, or at the nearest :func:`existing` folder."""
+    """Return the free space at the nearest :func:`existing` folder."""
     return shutil.disk_usage(existing(path)).free // MEBIBYTE
 
 
 def existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that exists and is accessible."""
+    """Return the path, or the nearest accessible folder above it."""
     while not os.access(path, os.F_OK):
         path = path.parent
     return path
 
 
 def available_memory_mib() -> int:
-    """Return the memory in MiB that new processes can use without swapping."""
+    """Return the memory that needs no swapping."""
     return min(psutil.virtual_memory().available, memory_bytes()) // MEBIBYTE
 
 
 def load_average() -> float:
-    """Return the mean number of runnable processes over the last minute."""
+    """Return the mean number of runnable processes over one minute."""
     return psutil.getloadavg()[0]
 
 
 def timer_resolution_ns() -> int | None:
-    """Return the smallest observed step of the clock in nanoseconds; None if it never moved."""
+    """Return the clock's smallest observed step."""
     times = [time.perf_counter_ns() for _ in range(400)]
     return min((later - earlier for earlier, later in pairwise(times) if later > earlier), default=None)
 
 
 def block_devices(path: Path) -> list[str]:
-    """Return the devices of a folder: none for memory, network or overlay, several for btrfs.
-
-    A partition is returned itself; :func:`queue_of` returns its disk.
+    """Return a folder's devices or partitions: none for memory, network or overlay, several for btrfs.
 
     Raises:
         PreflightError: the folder is missing or not accessible.
@@ -168,13 +164,13 @@ def block_devices(path: Path) -> list[str]:
 
 
 def queue_of(name: str) -> str:
-    """Return the device that has the request queue: a partition's disk, otherwise the device itself."""
+    """Return the device with the request queue: a partition's disk."""
     folder = _device_folder(name)
     return folder.parent.name if (folder / "partition").exists() else name
 
 
 def disks_below(name: str) -> list[str]:
-    """Return the disks below a mapped, RAID or loop device; empty for a disk."""
+    """Return the disks below a mapped, RAID or loop device."""
     folder = _device_folder(queue_of(name))
     lower = [link.name for link in (folder / "slaves").glob("*")]
     with contextlib.suppress(OSError, PreflightError):  # not a loop device, or its file is gone
@@ -183,13 +179,13 @@ def disks_below(name: str) -> list[str]:
 
 
 def counted_once(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the devices without those that lie on other ones, whose traffic would count twice."""
+    """Return the devices without those above others, which would count twice."""
     queues = {queue_of(name) for name in names}
     return tuple(name for name in names if not queues.intersection(disks_below(name)))
 
 
 def number(name: str) -> str:
-    """Return the device's number as control groups expect it: ``MAJOR:MINOR``."""
+    """Return the device's ``MAJOR:MINOR``."""
     return (_device_folder(name) / "dev").read_text().strip()
 
 
@@ -205,7 +201,7 @@ def _device_folder(name: str) -> Path:
 
 
 def mount_of(path: Path) -> Any:
-    """Return psutil's mount of a path; None if unknown."""
+    """Return psutil's mount of a path."""
     real = path.resolve()
     above = [mount for mount in psutil.disk_partitions(all=True) if real.is_relative_to(mount.mountpoint)]
     # of two mounts on one folder, the later hides the earlier

@@ -3,10 +3,11 @@
 The owner of a folder can replace anything in it by a link at any moment. So each component of a path is opened by the
 descriptor of the one before it, without following links. Folders are of two kinds:
 
-- *Trusted* (:func:`trusted`): they and all above belong to root, this user or the owner of this library. Others may write
-  there only if the folder is sticky.
-- Another user's, such as a server's data directory: a process of that user writes there
-  (:class:`benchlib.host.shell.Shell`). This module only reads (:func:`opened` with ``owner``) and removes.
+- *Trusted*: they and all above belong to :func:`owners`. Others may write there only if the folder is sticky.
+- Another user's, such as a server's data directory. This module only reads (:func:`opened` with ``owner``) and removes
+  there; a process of that user writes (:class:`benchlib.host.shell.Shell`).
+
+All functions raise an OSError, or a PreflightError if a folder is not trusted.
 
 Source: CERT C, rules FIO02 and POS01; ``openat(2)``, "Rationale for openat()".
 """
@@ -31,7 +32,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def one_line(text: str) -> str:
-    """Return text of unknown origin in one line, without control characters."""
+    """Return untrusted text in one line, without control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -41,7 +42,7 @@ def owners() -> set[int]:
 
 
 def _distrust(status: os.stat_result) -> str | None:
-    """Return why a folder is not trusted; None if it is."""
+    """Return why a folder is untrusted."""
     if status.st_uid not in owners():
         return "belongs to another user"
     if _others_may_write(status) and not status.st_mode & stat.S_ISVTX:
@@ -50,7 +51,6 @@ def _distrust(status: os.stat_result) -> str | None:
 
 
 def _others_may_write(status: os.stat_result) -> bool:
-    """Whether others may write; root's group and an ordinary user's own group do not count as others."""
     own_group = status.st_gid in (0, os.getegid(), *(os.getgroups() if os.geteuid() else ()))
     return bool(status.st_mode & (0o002 if own_group else 0o022))
 
@@ -59,13 +59,8 @@ def _others_may_write(status: os.stat_result) -> bool:
 def folder(path: Path, *, strict: bool | None = None, foreign: bool = False) -> Iterator[int]:
     """Open a folder component by component, without following links; yield its descriptor.
 
-    Links above it are resolved first. With ``strict`` (the default for root) all of them must be trusted. With ``foreign``
-    the folders below the last trusted one may belong to anybody.
-
-    Raises:
-        OSError: a component is missing, closed, a link or no folder.
-        PreflightError: a folder is not trusted; the message names it.
-
+    Links above it are resolved first. With ``strict`` (the default for root) all must be trusted. With ``foreign`` those
+    below the last trusted one may belong to anybody.
     """
     strict, path = os.geteuid() == 0 if strict is None else strict, path.absolute()
     above = path.parent
@@ -91,7 +86,7 @@ def folder(path: Path, *, strict: bool | None = None, foreign: bool = False) -> 
 
 
 def trusted(path: Path) -> bool:
-    """Whether the path is a folder, not a link, that only root and this user can change, with all above it."""
+    """Return whether :func:`check_folder` accepts the path."""
     try:
         check_folder(path)
     except PreflightError:
@@ -100,7 +95,7 @@ def trusted(path: Path) -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Raise a PreflightError with the reason if a path is not a trusted folder."""
+    """Raise a PreflightError unless the path is a trusted folder, and no link."""
     try:
         with folder(path, strict=True):
             return
@@ -113,7 +108,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_run_folder(path: Path) -> None:
-    """Raise a PreflightError if a run's folder is not this user's alone, in a trusted one; it may be missing."""
+    """Raise a PreflightError unless a run's folder is missing, or this user's alone in a trusted one."""
     check_folder(path.parent)
     try:
         status, above = path.lstat(), path.parent.lstat()
@@ -128,18 +123,17 @@ def check_run_folder(path: Path) -> None:
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """Open as :func:`os.open`, but without following a final link or blocking; also an ``opener`` for :func:`open`."""
+    """Open without following a final link, and without blocking."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
 
 
 def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None, private: bool = False) -> int:
-    """Open a plain file with one name, by the descriptor of its folder; a new file has mode 0600.
+    """Open a plain file with one name; a new file has mode 0600.
 
     With ``owner`` it may be that user's, in a folder of that user. With ``private`` only this user may write to it.
 
     Raises:
-        OSError: there is no such file, or it is a link.
-        PreflightError: the folder is not trusted, or the file is another user's, not plain, or has two names.
+        PreflightError: the file is another user's, not plain, or has two names.
 
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -159,10 +153,10 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None, pr
 
 
 def read_plain(path: Path, most: int = 64 << 20) -> bytes:
-    """Return the content of a plain file, or of a link to one; never wait for a pipe or a device.
+    """Return the content of a plain file, or of a link to one; never wait for a pipe.
 
     Raises:
-        OSError: the file cannot be read, is not a plain one, or is larger than ``most`` bytes.
+        OSError: it is not plain, or larger than ``most`` bytes.
 
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -175,12 +169,7 @@ def read_plain(path: Path, most: int = 64 << 20) -> bytes:
 
 
 def write(path: Path, content: bytes | str, *, mode: int = 0o644, synced: bool = False) -> None:
-    """Write a file of a trusted folder atomically: it has the new content or the former one.
-
-    Raises:
-        OSError, PreflightError: the file cannot be written, or the folder is not trusted.
-
-    """
+    """Write a file of a trusted folder atomically."""
     data = content.encode() if isinstance(content, str) else content
     pending = f"{PENDING}{secrets.token_hex(4)}-{path.name}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -204,12 +193,10 @@ def write(path: Path, content: bytes | str, *, mode: int = 0o644, synced: bool =
 def make(
     path: Path, *, mode: int = 0o755, user: int | None = None, group: int | None = None, new: bool = False
 ) -> Path:
-    """Make a folder in a trusted one, with the missing folders above; return it.
-
-    An existing folder stays as it is; with ``new`` it is an error.
+    """Make a folder, with the missing ones above; return it. Without ``new`` it may exist.
 
     Raises:
-        OSError, PreflightError: the folder above is not trusted, or the path is a link or no folder.
+        PreflightError: the path is a link or no folder.
 
     """
     if not os.path.lexists(path.parent):
@@ -229,7 +216,7 @@ def make(
 
 
 def give(path: Path, *, user: int | None = None, group: int | None = None, mode: int | None = None) -> None:
-    """Change owner, group or mode of a file or folder in a trusted folder; a link is an error (OSError)."""
+    """Change owner, group or mode in a trusted folder; OSError for a link."""
     with folder(path.parent) as parent:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path.name, flags, dir_fd=parent)
@@ -244,11 +231,7 @@ def give(path: Path, *, user: int | None = None, group: int | None = None, mode:
 def remove(path: Path) -> None:
     """Remove a file, a link, or a folder with its content from a trusted folder, if it exists.
 
-    The content may be another user's: :func:`shutil.rmtree` works by descriptor and follows no link.
-
-    Raises:
-        OSError, PreflightError: something cannot be removed, or the folder is not trusted.
-
+    The content may be another user's: :func:`shutil.rmtree` follows no link.
     """
     with contextlib.suppress(FileNotFoundError), folder(path.parent) as parent:
         if stat.S_ISDIR(os.stat(path.name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -264,24 +247,19 @@ def link(path: Path, to: str) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """Rename a file or folder between trusted folders; it replaces a file or an empty folder."""
+    """Rename between trusted folders; it replaces a file or an empty folder."""
     with folder(path.parent) as source, folder(target.parent) as goal:
         os.rename(path.name, target.name, src_dir_fd=source, dst_dir_fd=goal)
 
 
 def copy(source: IO[bytes], target: Path) -> None:
-    """Copy the bytes of an open file to a new file (0600) in a trusted folder."""
+    """Copy an open file to a new one (0600) in a trusted folder."""
     with os.fdopen(opened(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as made:
         shutil.copyfileobj(source, made, 1 << 20)
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a trusted folder to a new one in a trusted folder, readable by everybody; links stay links.
-
-    Raises:
-        OSError, PreflightError: the copy failed, or one of the folders is not trusted.
-
-    """
+    """Copy a trusted folder to a new one that everybody can read; links stay links."""
     check_folder(source)
     make(target.parent)
     check_folder(target.parent)
@@ -293,13 +271,13 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def listed(path: Path, *, foreign: bool = False) -> list[str]:
-    """Return the names in a folder, sorted; the folder is opened as by :func:`folder`."""
+    """Return the sorted names in a :func:`folder`."""
     with folder(path, foreign=foreign) as descriptor:
         return sorted(os.listdir(descriptor))  # noqa: PTH208 (a descriptor has no path)
 
 
 def plain_files(path: Path) -> Iterator[int]:
-    """Yield a descriptor of each plain file below a folder that the folder's owner owns; no link is followed."""
+    """Yield descriptors of the plain files below a folder that its owner owns; follow no link."""
     with folder(path, foreign=True) as top:
         owner = os.fstat(top).st_uid
         for _, _, names, parent in os.fwalk(".", dir_fd=top):
@@ -317,7 +295,7 @@ def plain_files(path: Path) -> Iterator[int]:
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, to disk."""
+    """Write a file or folder to disk."""
     descriptor = open_plain(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -326,10 +304,7 @@ def sync(path: Path) -> None:
 
 
 def leave_foreign_temporary_folder() -> None:
-    """As root, ignore a ``TMPDIR`` that others can change, in this process and those that it starts.
-
-    Jupyter keeps the file with a kernel's key there.
-    """
+    """As root, ignore a ``TMPDIR`` that others can change: Jupyter keeps a kernel's key there."""
     for name in ("TMPDIR", "TEMP", "TMP"):
         if os.geteuid() == 0 and name in os.environ and not trusted(Path(os.environ[name])):
             del os.environ[name]

@@ -1,11 +1,9 @@
-"""Nothing is left behind: a run's scratch folder, its journal, and the guardian process.
+"""A run's scratch folder, and the guardian process that cleans up after it.
 
-Every process of a run names the run's folder in its command line or works in it, so it can be found after a crash at
-any moment. The journal holds the changes outside the folder.
+A run's processes name its folder in their command line or work in it, so they are found after a crash.
 
-The guardian reads from a pipe to which only the study's process can write. When that process ends, the pipe ends, and the
-guardian cleans up. It has a session of its own and init as parent, so signals to the study or its terminal spare it.
-It holds the host's lock until it has finished.
+The guardian reads from a pipe to which only the study's process can write, and cleans up when the pipe ends. Its session
+is its own and its parent is init, so signals to the study spare it. It holds the host's lock until it has finished.
 
 Run as ``python -m benchlib.host.guardian FOLDER SCOPE`` with the pipe as standard input.
 """
@@ -35,9 +33,9 @@ SCRATCH_VARIABLE = "BENCHLIB_SCRATCH"
 
 
 def scratch_root() -> Path:
-    """Return the folder of the clusters of a study, whose disk is measured.
+    """Return the folder of a study's clusters, whose disk is measured.
 
-    ``BENCHLIB_SCRATCH``, by default ``/var/tmp/benchlib-UID``: ``/tmp`` may be memory, and sockets need a short path.
+    ``BENCHLIB_SCRATCH``, by default in ``/var/tmp``: ``/tmp`` may be memory, and sockets need a short path.
     """
     named = os.environ.get(SCRATCH_VARIABLE)
     # Path.resolve would follow links
@@ -45,7 +43,7 @@ def scratch_root() -> Path:
 
 
 class Run:
-    """A run's ``folder`` and ``journal``, with a guardian until :func:`guarded_run` ends."""
+    """A run's folder and journal, with a guardian."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
@@ -62,9 +60,8 @@ class Run:
             os.close(dead)
 
     def _end(self, how: str) -> None:
-        """Clean up in this process, which can report what resists, and dismiss the guardian."""
         try:
-            swept = sweep(self.folder)
+            swept = sweep(self.folder)  # in this process, which can report what resists
             with contextlib.suppress(BrokenPipeError):  # the guardian has ended
                 os.write(self._pipe, b"swept")
         finally:
@@ -75,13 +72,13 @@ class Run:
 
 @contextlib.contextmanager
 def guarded_run(scratch: Path, what: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[Run]:
-    """Make a private folder under ``scratch`` whose processes, files and changes end with this process.
+    """Make a private folder whose processes, files and changes end with this process.
 
-    ``what`` names the run to others. Leftovers of earlier runs are cleaned up first; ``tell`` gets messages about it.
+    ``what`` names the run to others. Leftovers of earlier runs are cleaned up first.
 
     Raises:
-        PreflightError: the folder cannot be made, another run is under way on this host, or leftovers resist.
-        StudyError: something of this run resists at its end; the message names it.
+        PreflightError: the folder cannot be made, another run is under way, or leftovers resist.
+        StudyError: something of this run resists at its end.
 
     """
     allow_open_files()
@@ -111,7 +108,6 @@ def _remedy(swept: Swept) -> str:
 
 
 def _sweep_all(scratch: Path) -> list[Swept]:
-    """Clean up after this user's runs that have no guardian; leave plain files and other users' folders alone."""
     swept = []
     for path in sorted(scratch.glob("run-*")):
         with contextlib.suppress(FileNotFoundError):  # another user's may disappear at any moment
@@ -131,7 +127,7 @@ def _sweep_all(scratch: Path) -> list[Swept]:
 
 
 def recover(scratch: Path, tell: Callable[[str], None] = lambda message: None) -> list[Swept]:
-    """Clean up after dead runs under ``scratch``; PreflightError if a run is under way on this host."""
+    """Clean up after dead runs; PreflightError if a run is under way."""
     if not os.path.lexists(scratch):
         return []
     check_folder(scratch)
@@ -161,7 +157,7 @@ def _make_root(scratch: Path) -> None:
 
 
 def _start_guardian(folder: Path, lock: int) -> int:
-    """Start the guardian; return the writing end of its pipe once it is ready."""
+    """Return its pipe, once ready."""
     reading, writing = os.pipe()
     # it works in another folder, and may have to connect to a server
     names = ("PGSERVICEFILE", "PGPASSFILE", "PGSYSCONFDIR", "PGSSLCERT", "PGSSLKEY")
@@ -187,7 +183,7 @@ def _start_guardian(folder: Path, lock: int) -> int:
 
 
 def main() -> None:
-    """Detach, wait for the end of the pipe, and clean up unless the study has done so."""
+    """Clean up when the pipe ends, unless the study has done so."""
     folder = Path(sys.argv[1])
     for module in MODULES_OF_CHANGES:  # now: the installation may be gone when the study ends
         import_module(module)

@@ -1,12 +1,11 @@
-"""The journal of a run's changes outside its own folder: noted before they are made, struck off when undone.
+"""The journal of a run's changes: noted before they are made, struck off when undone.
 
-One file per run, one JSON object per line, appended and on disk before the change is made::
+One JSON object per line, on disk before the change is made::
 
     {"id": "5a3f…", "change": {"kind": "written", "path": "/proc/sys/vm/swappiness", …}}
     {"id": "5a3f…", "change": null}
 
-No line is ever changed. A last line that a crash has cut off is ignored: its change was not made. Any other unreadable
-line is reported.
+A last line that a crash has cut off is ignored: its change was not made. Any other unreadable line is reported.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ MODULES_OF_CHANGES = ("benchlib.host.changes", "benchlib.server.changes")
 
 
 class Change(Model):
-    """A change outside the run's folder. Its class is its kind in the journal, its text describes it."""
+    """A change outside the run's folder; its class is its kind."""
 
     @model_serializer(mode="wrap")
     def _with_kind(self, fields: Any) -> dict[str, Any]:
@@ -41,14 +40,13 @@ class Change(Model):
         """Restore the former state; may be repeated, also if the change was never made.
 
         Raises:
-            BenchlibError: the change resists; the message has the reason.
+            BenchlibError: the change resists.
 
         """
         raise NotImplementedError
 
 
 def _read_change(value: Any) -> Any:
-    """Return a change from its JSON object, as an instance of the class of its kind."""
     if not isinstance(value, dict):
         return value
     for module in MODULES_OF_CHANGES:
@@ -63,7 +61,7 @@ def _read_change(value: Any) -> Any:
 
 
 class _Line(Model):
-    """A noted change, or null: the change of this ``id`` is struck off."""
+    """A change; null: it is struck off."""
 
     id: str
     change: Annotated[SerializeAsAny[Change | None], BeforeValidator(_read_change)]
@@ -76,11 +74,11 @@ class Journal:
         self.path = path
 
     def scope(self) -> "Scope":
-        """Return a new scope: changes that are undone together."""
+        """Return a new scope."""
         return Scope(self)
 
     def standing(self) -> list[Change]:
-        """Return the readable changes that are noted and not struck off, oldest first.
+        """Return the readable changes that are not struck off, oldest first.
 
         Raises:
             PreflightError: the file is not this user's, or cannot be read.
@@ -89,15 +87,15 @@ class Journal:
         return [*self._read()[0].values()]
 
     def undo(self) -> list[str]:
-        """Undo all noted changes, newest first, and strike them off.
+        """Undo all noted changes, newest first.
 
-        Returns a line for each change that resists, which stays noted, and for each unreadable line.
+        Return a line for each that resists and stays noted, and for each unreadable one.
         """
         standing, unreadable = self._read()
         return [*self._undo(standing), *unreadable]
 
     def _read(self) -> tuple[dict[str, Change], list[str]]:
-        """Return the noted changes by ``id``, oldest first, and a complaint for each unreadable line."""
+        """Return changes by ``id``, and complaints."""
         standing: dict[str, Change] = {}
         unreadable, content = list[str](), b""
         with (
@@ -120,7 +118,6 @@ class Journal:
         return standing, unreadable
 
     def _append(self, entry: _Line) -> None:
-        """Write a line and wait until it is on disk."""
         line = entry.model_dump_json().encode() + b"\n"
         new = not self.path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
@@ -133,7 +130,7 @@ class Journal:
             files.sync(self.path.parent)
 
     def _undo(self, standing: dict[str, Change]) -> list[str]:
-        """Undo changes, newest first, and remove them from ``standing``; return a line for each that resists."""
+        """Undo and strike off; return complaints."""
         resisting = []
         for key, change in reversed([*standing.items()]):
             try:
@@ -158,7 +155,7 @@ class Scope:
         """Note a change, which may be made once this has returned.
 
         Raises:
-            StudyError: the note cannot be written, so the change must not be made.
+            StudyError: it cannot be noted, so it must not be made.
 
         """
         key = secrets.token_hex(8)
@@ -168,7 +165,7 @@ class Scope:
         self._standing[key] = change
 
     def undo(self) -> None:
-        """Undo the scope's changes, newest first; StudyError if one resists, which stays for another attempt."""
+        """Undo the changes, newest first; StudyError if one resists, which stays."""
         if resisting := self._journal._undo(self._standing):
             raise StudyError("; ".join(resisting))
 

@@ -1,7 +1,7 @@
-"""The lock of a host: one study at a time, since two at once would measure each other.
+"""The lock of a host: two studies at once would measure each other.
 
-Each user has a lock file (flock(2)) of their own. The guardian process inherits the lock, and holds it until a dead study
-is cleaned up. Runs of other users are found by their guardians.
+Each user has a lock file (flock(2)). The guardian inherits the lock, and holds it until a dead study is cleaned up. Runs
+of other users are found by their guardians.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _BUSY = "two at once would measure each other; wait for it"
 
 
 def lock_path() -> Path:
-    """Return this user's lock file: ``BENCHLIB_LOCK``, by default ``/var/tmp/benchlib.lock``, with the user's number.
+    """Return this user's lock file: ``BENCHLIB_LOCK`` or a default.
 
     Root's default lies in ``/var/run``, where no other user can make a file.
     """
@@ -42,7 +42,7 @@ def lock_scope() -> str:
 
 
 def guardians() -> Iterator[tuple[psutil.Process, int, list[str]]]:
-    """Yield each living guardian on this host: process, user, and arguments (folder, scope)."""
+    """Yield each living guardian: process, user, and arguments (folder, scope)."""
     for process in psutil.process_iter():
         argv, uids = known(process.cmdline) or [], known(process.uids)
         if uids and GUARDIAN in argv[:-2]:
@@ -50,7 +50,7 @@ def guardians() -> Iterator[tuple[psutil.Process, int, list[str]]]:
 
 
 def held_by() -> str | None:
-    """Return the name of the run on this host, or :data:`UNNAMED`; None without a run. Nothing is locked."""
+    """Return the name of this host's run, or :data:`UNNAMED`; None without a run."""
     with contextlib.suppress(OSError, PreflightError), os.fdopen(files.opened(lock_path())) as file:
         if (holder := _content(file.fileno())) and _is_alive(holder, os.fstat(file.fileno()).st_mtime):
             return holder
@@ -59,12 +59,12 @@ def held_by() -> str | None:
 
 @contextlib.contextmanager
 def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> Iterator[int]:
-    """Hold this user's lock; ``what`` names the holder to others. Yield the descriptor, for the guardian to inherit.
+    """Hold this user's lock; yield the descriptor, for the guardian.
 
-    Wait for up to a minute if the holder has died and its guardian cleans up; ``tell`` gets a message.
+    Wait for up to a minute while a dead holder's guardian cleans up.
 
     Raises:
-        HostBusyError: another run holds the lock, or is under way for another user.
+        HostBusyError: a run of this or another user is under way.
         PreflightError: the file cannot be used.
 
     """
@@ -89,7 +89,7 @@ def host_lock(what: str, tell: Callable[[str], None] = lambda message: None) -> 
 
 
 def check_no_other_user() -> None:
-    """Raise a HostBusyError if a run of another user is under way; one that has just ended may take a moment."""
+    """Raise a HostBusyError if another user's run is under way."""
     for _ in ticks(_ENDING_LIMIT_S):
         if not (others := _other_users()):
             return
@@ -97,7 +97,6 @@ def check_no_other_user() -> None:
 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
-    """Get the lock; wait for a dead holder's guardian."""
     waited_for = ""
     for _ in ticks(_CLEANING_LIMIT_S):
         with contextlib.suppress(BlockingIOError):
@@ -121,15 +120,14 @@ def _content(descriptor: int) -> str:
 
 
 def _is_alive(holder: str, written_s: float) -> bool:
-    """Whether the process in a lock's content is alive, and is not a later one with the same number."""
     if pids := re.findall(r"\(process (\d+), since ", holder):
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(int(pids[-1]))
+            # not a later process with the same number
             return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < written_s + 1
     return False
 
 
 def _other_users() -> list[str]:
-    """Return the other users with a guardian in this scope."""
     found = [(process, user) for process, user, words in guardians() if words[1] == lock_scope()]
     return sorted({known(process.username) or str(user) for process, user in found if user != os.geteuid()})

@@ -1,4 +1,4 @@
-"""The kernel's page cache of some files: measured with mincore(2), dropped with posix_fadvise(2). Linux only."""
+"""The page cache of files, by mincore(2) and posix_fadvise(2). Linux only."""
 
 import ctypes
 import mmap
@@ -11,7 +11,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(folder: Path) -> None:
-    """Write the dirty pages of the files below a folder to disk, then drop the files from the page cache."""
+    """Write files to disk, and drop them from the page cache."""
     with files.folder(folder, foreign=True) as descriptor:
         # one call for all files: a sync of each file costs milliseconds
         _check(_LIBC.syncfs(descriptor))
@@ -20,14 +20,14 @@ def evict(folder: Path) -> None:
 
 
 def fill(folder: Path) -> None:
-    """Read the files below a folder into the page cache, as far as it has room."""
+    """Read files into the page cache."""
     for file in files.plain_files(folder):
         while os.read(file, 1 << 20):
             pass
 
 
 def resident_share(folder: Path) -> float:
-    """Return the share of the files below a folder that is in the page cache; 0 without files."""
+    """Return the cached share of the files; 0 without files."""
     cached = pages = 0
     for file in files.plain_files(folder):
         if not os.fstat(file).st_size:

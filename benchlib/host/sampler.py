@@ -40,18 +40,15 @@ _DISK = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+|nvme\d+n\d+|mmcblk\d+")
 
 @dataclass(kw_only=True)
 class Sampler:
-    """A context manager around a load; afterwards ``raw`` has the readings and ``warnings`` what failed, and why.
+    """A context manager around a load.
 
     - ``servers`` returns the process numbers of local postmasters, ``poolers`` are those of poolers.
-    - ``waits`` opens a function that samples sessions (:func:`benchlib.server.statistics.waits`).
-    - ``samples`` opens one that runs a user's queries; it raises any error at once.
-    - ``files`` opens one that reads the kernel files of the server's host, with all its disks
-      (:func:`benchlib.server.statistics.kernel_files`). Both may raise a :class:`ServerError`.
+    - ``waits``, ``samples`` and ``files`` open functions of :mod:`benchlib.server.statistics`. The trial goes on after a
+      :class:`ServerError` of ``waits`` or ``files``.
 
-    ``raw`` holds JSON types: ``started`` (``epoch_s``), ``ticks_per_s``, ``readings`` of :func:`host_counters`, and the
-    samples of ``waits``, null if it could not be opened. The first and last reading have the ``server_ticks`` and
-    ``pooler_ticks`` of :func:`server_ticks`. ``at_s`` counts from ``started``. With ``of_target`` the readings are of the
-    server's host, except ``network_bytes``.
+    ``raw`` holds JSON types: ``readings`` of :func:`host_counters`, and the samples of ``waits``, null if it could not be
+    opened. The first and last reading have :func:`server_ticks`. ``at_s`` counts from ``started``. With ``of_target`` the
+    readings are of the server's host, except ``network_bytes``.
     """
 
     servers: Callable[[], Sequence[int]]
@@ -139,15 +136,14 @@ class Sampler:
 
 
 def kernel_files() -> Files:
-    """Return the content of :data:`FILES` of this host."""
+    """Return this host's :data:`FILES`."""
     return {name: facts.read(facts.ROOT / "proc" / name) for name in FILES}
 
 
 def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
-    """Return a Linux host's counters from its :data:`FILES`; null where the kernel does not report one.
+    """Return a Linux host's counters; null for unknown.
 
-    ``cpu`` are ticks (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` is in microseconds, ``devices``
-    are the named ones or all disks.
+    ``cpu`` are ticks (user, nice, system, idle, iowait, irq, softirq, steal), ``pressure`` is in microseconds.
     """
     stat, memory, io = (_table(files.get(name)) for name in ("stat", "meminfo", "pressure/io"))
     cpu, switches, dirty = stat.get("cpu"), stat.get("ctxt"), memory.get("Dirty:")
@@ -164,26 +160,23 @@ def host_counters(files: Files, devices: Sequence[str] | None = None) -> Sample:
 
 
 def _counts(name: str, row: Sequence[str], *, local: bool) -> list[int] | None:
-    """Return a device's counters, without flushes for partitions and mapped devices, for which the kernel has none.
-
-    Source: the kernel's documentation, admin-guide/iostats.rst, field 16.
-    """
     device = facts.ROOT / "sys/class/block" / name
+    # no flushes of partitions and mapped devices: the kernel's documentation, admin-guide/iostats.rst, field 16
     whole = not local or not ((device / "partition").exists() or any((device / "slaves").glob("*")))
     return [*map(int, row if whole else row[:_FIELDS_BEFORE_FLUSHES])] or None
 
 
 def network_bytes() -> int | None:
-    """Return the bytes received and sent on all interfaces, loopback traffic once; None if nothing is counted."""
+    """Return the bytes received and sent, loopback traffic once; None if nothing is counted."""
     interfaces = psutil.net_io_counters(pernic=True, nowrap=False)
     moved = [of.bytes_sent + (name != "lo") * of.bytes_recv for name, of in interfaces.items()]
     return sum(moved) if moved else None
 
 
 def server_ticks(pids: Sequence[int]) -> dict[str, int]:
-    """Return the CPU ticks of servers and all their processes since start, by the postmaster's number as text.
+    """Return the CPU ticks of servers with all their processes, by the postmaster's number.
 
-    A missing server is left out. Ended backends count: the kernel adds their time to the postmaster's total.
+    Ended backends count: the kernel adds their time to the postmaster's total.
     """
     ticks = {}
     for pid in pids:
@@ -203,5 +196,4 @@ def _tree_seconds(server: psutil.Process) -> float:
 
 
 def _table(text: str | None) -> dict[str, list[str]]:
-    """Return the lines of a file by their first word."""
     return {row[0]: row[1:] for line in (text or "").splitlines() if (row := line.split())}

@@ -1,7 +1,7 @@
-"""The only module that runs processes: to their end, or started and left running.
+"""The only module that runs processes.
 
-Root runs servers as an unprivileged user, because PostgreSQL refuses root. The environment is clean: the caller's ``PG*``
-variables would change the measured server.
+Root runs servers as an unprivileged user, because PostgreSQL refuses root. The caller's ``PG*`` variables are removed:
+they would change the measured server.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _STANDSTILL_S = 3.0
 
 @dataclass(frozen=True)
 class Completed:
-    """A finished process. Times in seconds; ``cpu_s`` is user plus system time."""
+    """A finished process; ``cpu_s`` is user plus system time."""
 
     returncode: int
     stdout: str
@@ -43,18 +43,18 @@ class Completed:
 
     @property
     def complaint(self) -> str:
-        """The line of the output that states the error."""
+        """The line that states the error."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
         return (error_lines(lines) or lines or [f"no output, status {self.returncode}"])[0]
 
     def insist(self, error: type[BenchlibError], message: str) -> None:
-        """Raise the error with message and reason unless the process succeeded."""
+        """Raise the error unless the process succeeded."""
         if self.returncode != 0:
             raise error(f"{message}: {self.complaint}")
 
 
 def error_lines(lines: Sequence[str]) -> list[str]:
-    """Return the lines with an error, from its mark on, the most severe first."""
+    """Return the lines with an error, the most severe first."""
     marks = ("FATAL:", "PANIC:", "ERROR:", "error:")
     return [line[line.index(mark) :] for mark in marks for line in lines if mark in line]
 
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 def known(ask: Callable[[], T]) -> T | None:
-    """Return a property of a process; None if it has ended or is not accessible."""
+    """Return a process's property; None if it has ended or is not accessible."""
     with contextlib.suppress(psutil.Error, OSError):
         return ask()
     return None
@@ -79,20 +79,19 @@ def _clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def _search_path() -> str:
-    """Return the caller's PATH and the folders of system programs such as ``losetup``, which it may lack."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def which(name: str) -> Path | None:
-    """Return the program that :class:`Shell` would run by this name."""
+    """Return the path of a program."""
     path = shutil.which(name, path=_search_path())
     return Path(path) if path else None
 
 
 def server_user() -> str | None:
-    """Return the user that runs servers: None for this user, or as root an unprivileged user's name.
+    """Return the user that runs servers, None for this user.
 
-    ``BENCHLIB_USER`` if set, otherwise ``postgres``, otherwise ``nobody``, unless other processes run as nobody.
+    For root ``BENCHLIB_USER``, or ``postgres``, or ``nobody`` unless other processes run as nobody.
 
     Raises:
         PreflightError: there is no such user, or it is root.
@@ -113,13 +112,12 @@ def server_user() -> str | None:
 
 
 def _others_run_as(user: int) -> bool:
-    """Whether a process that this one has not started runs as a user."""
     ours = psutil.Process().children(recursive=True)
     return any(user in (known(p.uids) or ()) and p not in ours for p in psutil.process_iter())
 
 
 def allow_open_files() -> None:
-    """Raise the limit of open files for a run; PreflightError if the hard limit is too low."""
+    """Raise the limit of open files; PreflightError if the hard limit is too low."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < _OPEN_FILES:  # -1 stands for no limit
         raise PreflightError(
@@ -130,14 +128,14 @@ def allow_open_files() -> None:
 
 
 def admit_servers(folder: Path) -> None:
-    """Let the servers' user, and no other, pass through a folder of this user."""
+    """Let only the servers' user pass through a folder."""
     if user := server_user():
         files.give(folder, group=pwd.getpwnam(user).pw_gid, mode=0o710)
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs processes as one user, None for the caller, on ``cores`` (such as ``0-1``; empty for all)."""
+    """A runner of processes as one user, None for the caller, on ``cores`` (``0-1``; empty for all)."""
 
     user: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold a password
@@ -154,12 +152,12 @@ class Shell:
         timeout_s: float = math.inf,
         watch: Callable[[], None] | None = None,
     ) -> Completed:
-        """Run a process to its end; its output is returned as text, or written to the given files unchanged.
+        """Run a process to its end; return its output, or write it to files.
 
-        ``watch`` is called a few times a second and must not block. Any exception, also one of ``watch``, stops the process.
+        ``watch`` is called a few times a second and must not block. Any exception stops the process.
 
         Raises:
-            TrialError: it could not be started, ran longer than ``timeout_s``, or was stopped (SIGSTOP) and not continued.
+            TrialError: it did not start, ran longer than ``timeout_s``, or stayed stopped (SIGSTOP).
 
         """
         with contextlib.ExitStack() as stack:
@@ -200,8 +198,7 @@ class Shell:
     def start(self, argv: Sequence[str | Path], *, log: Path, groups: Sequence[Path] = ()) -> Process:
         """Start a process and leave it running; its output is appended to ``log``.
 
-        It enters the control groups ``groups`` (their folders) before it becomes the program, or ends with the reason in
-        its log.
+        It enters ``groups`` first, or ends with the reason in its log.
 
         Raises:
             TrialError: it could not be started.
@@ -239,16 +236,16 @@ class Shell:
 
     @property
     def uid(self) -> int:
-        """The number of the user that this shell runs as."""
+        """The user's number."""
         return self._entry.pw_uid if self._entry else os.geteuid()
 
     def own(self, path: Path) -> None:
-        """Give a file or folder of a trusted folder to this shell's user."""
+        """Give something in a trusted folder to this shell's user."""
         if entry := self._entry:
             files.give(path, user=entry.pw_uid, group=entry.pw_gid)
 
     def make_directory(self, path: Path) -> Path:
-        """Make a private folder (0700) of this shell's user, if it is missing; return it."""
+        """Make a missing folder (0700) of this shell's user."""
         entry = self._entry
         if not entry or files.trusted(path.parent):
             with os_errors_as(TrialError, f"cannot make {path}"):
@@ -257,27 +254,27 @@ class Shell:
         return path
 
     def do(self, *argv: str | Path) -> str:
-        """Run a command for at most ten minutes; return its output, or raise a TrialError."""
+        """Return a command's output; TrialError if it fails or takes ten minutes."""
         done = self.run(argv, timeout_s=600)
         done.insist(TrialError, f"{argv[0]} failed")
         return done.stdout
 
     def write(self, path: Path, text: str, *, append: bool = False) -> None:
-        """Write a text file (0600) in a folder of this shell's user, as that user."""
+        """Write a text file (0600) as this shell's user."""
         script = f'umask 077; cat {">>" if append else ">"}"$1"'
         # on its standard input, since everybody can read a command line
         done = self.run(["/bin/sh", "-c", script, "sh", path], stdin=text.encode())
         done.insist(TrialError, f"cannot write {path}")
 
     def remove(self, path: Path) -> None:
-        """Remove a file or folder, if it exists; in a folder of this shell's user, as that user."""
+        """Remove a file or folder, if it exists."""
         if not self.user or files.trusted(path.parent):
             files.remove(path)
         else:
             self.run(["rm", "-rf", "--", path])
 
     def link(self, path: Path, target: Path) -> None:
-        """Make a symbolic link in a folder of this shell's user, as that user."""
+        """Make a symbolic link as this shell's user."""
         self.do("ln", "-s", "--", target, path)
 
 
@@ -287,7 +284,7 @@ _ENTER = ("/bin/sh", "-c", _SCRIPT, "sh")
 
 
 def stop(process: Process) -> None:
-    """Ask a process group to end, then kill it; close the pipes."""
+    """End a process group; close the pipes."""
     for sig, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sig)
@@ -300,7 +297,7 @@ def stop(process: Process) -> None:
 
 
 def ticks(seconds: float, pause_s: float = 0.05) -> Iterator[None]:
-    """Yield again and again until the time is up, with a pause between: for polling."""
+    """Yield until the time is up, with pauses: for polling."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield

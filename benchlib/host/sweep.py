@@ -1,10 +1,10 @@
 """Clean up after a run: stop its processes, undo its changes to the host, remove its folder.
 
 In this order: a mount in use cannot be unmounted, and must not be removed with the folder. If something resists, the
-folder stays complete, with the journal, for another attempt.
+folder stays, with the journal, for another attempt.
 
-A PostgreSQL server killed with -9 leaves shared memory, which only its next start would remove. So its program runs the
-check of each start here (``postgres --check``, before version 15 ``--boot -x0``), which spares memory in use.
+A PostgreSQL server killed with -9 leaves shared memory. The check of each start (``postgres --check``, before version 15
+``--boot -x0``) removes it, and spares memory in use.
 Source: ``src/backend/port/sysv_shmem.c`` (``PGSharedMemoryCreate``).
 """
 
@@ -34,7 +34,7 @@ _PATIENCE_S = 6.0
 
 @dataclass
 class Swept:
-    """The result for a run: what was ``done``, and a reason for each thing that resists. Another user's run is left alone."""
+    """The result for a run; a ``stranger`` is another user's, and left alone."""
 
     folder: Path
     done: list[str] = field(default_factory=list)
@@ -50,10 +50,8 @@ class Swept:
 def sweep(folder: Path) -> Swept:
     """Clean up after a run; may be repeated.
 
-    A server that ignores its signal costs 3 s, each change that resists 2 s.
-
     Raises:
-        PreflightError: the folder or its journal is not this user's; nothing was done.
+        PreflightError: the folder or its journal is not this user's.
 
     """
     files.check_run_folder(folder)
@@ -82,7 +80,7 @@ def sweep(folder: Path) -> Swept:
 
 
 def processes_of(*folders: Path) -> list[psutil.Process]:
-    """Return the processes that name a folder in their command line or work in it, of this user (for root, of all users)."""
+    """Return this user's processes (root's: all) that name a folder in their command line or work in it."""
     names = tuple(map(str, folders))
 
     def belongs(process: psutil.Process) -> bool:
@@ -97,12 +95,8 @@ def processes_of(*folders: Path) -> list[psutil.Process]:
 
 
 def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
-    """Stop a run's processes.
-
-    Servers get the signal for an immediate shutdown first, so that they remove their shared memory. All that remain are
-    killed.
-    """
     met: set[psutil.Process] = set()
+    # SIGQUIT, an immediate shutdown, lets servers remove their shared memory
     for order, limit_s in ((signal.SIGQUIT, _GENTLE_S), (signal.SIGKILL, _PATIENCE_S)):
         for _ in ticks(limit_s, 0.1):
             alive = processes_of(*folders)
@@ -122,9 +116,9 @@ def _stop_processes(folders: Collection[Path], swept: Swept) -> None:
 
 
 def remove_shared_memory(folder: Path) -> None:
-    """Remove the shared memory of killed servers whose data directories are below the folder.
+    """Remove the shared memory of killed servers below the folder.
 
-    If the program is gone or refuses, the memory stays until the machine restarts.
+    Without the program it stays until the machine restarts.
     """
     with contextlib.suppress(OSError, PreflightError), files.folder(folder, foreign=True) as top:
         for below, inner, names, _ in os.fwalk(".", dir_fd=top):
@@ -136,7 +130,6 @@ def remove_shared_memory(folder: Path) -> None:
 
 
 def _remove_memory_of(data: Path) -> None:
-    """Run the program in ``postmaster.opts`` as the owner of the data directory, who has written that file."""
     with files.folder(data, foreign=True) as folder:
         owner = os.fstat(folder).st_uid
     if owner == 0 or os.geteuid() not in (0, owner):
@@ -145,6 +138,7 @@ def _remove_memory_of(data: Path) -> None:
         program = options.readline(10_000).partition(' "')[0]
     with os.fdopen(files.opened(data / "PG_VERSION", owner=owner)) as version:
         check = ["--check"] if int(version.read(10)) >= 15 else ["--boot", "-x0"]
+    # as the owner, who has written the program's name
     shell = Shell(pwd.getpwuid(owner).pw_name if os.geteuid() == 0 else None)
     # a killed process disappears a moment before it has released its memory
     for _ in ticks(1.0, 0.1):

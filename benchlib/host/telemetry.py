@@ -1,4 +1,4 @@
-"""Figures of the host, its devices and the server's sessions in a trial, from the sampler's raw readings.
+"""Figures of a trial's host, devices and sessions, from the sampler's raw readings.
 
 A rate is null, never 0, where a counter is missing, was reset or has wrapped.
 
@@ -39,21 +39,16 @@ _COUNTERS = ("at_s", *_CPU, "context_switches", "io_stalled_us", "network_bytes"
 
 
 def telemetry(raw: Raw) -> pd.DataFrame:
-    """Return a row per interval of a trial, which ended ``at_s`` seconds after the sampler's start.
+    """Return a row per interval of a trial; ``at_s`` is its end, in seconds after the sampler's start.
 
-    - :data:`HOST`: shares of all CPUs (user with nice, system with interrupts), and the share of time in which a task
-      waited for I/O (``pressure_*``), in percent.
-    - :data:`DEVICE`: all devices together, as iostat: reads, writes and flushes (``r_``, ``w_``, ``f_``), mean duration
-      (null without requests), mean queue length.
+    - :data:`HOST`: percent of all CPUs (user with nice, system with interrupts), or of the time (``pressure_*``).
+    - :data:`DEVICE`: all devices together, as iostat; a mean duration is null without requests.
     """
     return pd.DataFrame(_figures(_readings(raw)))
 
 
 def samples(raw: Raw, counters: Collection[str]) -> pd.DataFrame:
-    """Return the values of a user's queries by ``at_s``; of those in ``counters`` the rise per second, ``NAME_per_s``.
-
-    A column is called ``query.column``.
-    """
+    """Return the values ``query.column`` of a user's queries; of ``counters`` the rise per second, ``NAME_per_s``."""
     rows = raw.get("samples") or []
     frame = pd.DataFrame([row["values"] for row in rows], dtype=float)
     at_s = np.array([row["at_s"] for row in rows], dtype=float)
@@ -69,7 +64,7 @@ def samples(raw: Raw, counters: Collection[str]) -> pd.DataFrame:
 
 
 def sessions(raw: Raw) -> dict[int, dict[str, float]]:
-    """Return the load's mean number of sessions by wait event, for each sampled second; :data:`ON_CPU` waits for nothing."""
+    """Return the mean number of sessions by wait event, for each sampled second."""
     return {
         sample["at_s"]: {
             ON_CPU if {kind, event} <= {None, ON_CPU} else f"{kind}: {event}": n / sample["samples"]
@@ -80,10 +75,7 @@ def sessions(raw: Raw) -> dict[int, dict[str, float]]:
 
 
 def thinned(raw: Raw) -> Raw:
-    """Return the readings with the samples of waits summed by second; ``samples`` is their number.
-
-    Figures per second stay the same.
-    """
+    """Return the readings with the samples of waits summed by second."""
     if not raw.get("waits"):
         return raw
     waits = []
@@ -98,9 +90,9 @@ def thinned(raw: Raw) -> Raw:
 
 
 def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
-    """Return the cost of a transaction, from at least two readings: CPU time of the servers, context switches, traffic, flushes.
+    """Return a transaction's mean costs, from at least two readings; null if the sampling ended before the load.
 
-    Context switches are the whole host's. All are null if the sampling ended before the load.
+    Context switches are the whole host's.
     """
     first, last = raw["readings"][0], raw["readings"][-1]
     rises = _rises((first, last))
@@ -121,29 +113,27 @@ def transaction_costs(raw: Raw, transactions: int | None) -> Figures:
 
 
 def processors_share(raw: Raw) -> float:
-    """Return the busy share of all processors between the first and the last reading; NaN if unknown."""
+    """Return the busy share of all processors over the readings; NaN if unknown."""
     whole = _figures((raw["readings"][0], raw["readings"][-1]))
     return float(whole["cpu_user_percent"][0] + whole["cpu_system_percent"][0]) / 100
 
 
 def _ticks(first: Raw, last: Raw, of: str) -> float:
-    """Return the CPU ticks of servers, or poolers, between; NaN if one has ended, since its last ticks are unknown."""
     before, after = first.get(of, {}), last.get(of)
-    if not after or before.keys() - after.keys():
+    if not after or before.keys() - after.keys():  # the last ticks of one that has ended are unknown
         return math.nan
     return float(sum(ticks - before.get(pid, 0) for pid, ticks in after.items()))
 
 
 def _readings(raw: Raw) -> Sequence[Raw]:
-    """Return the readings, without the last but one if the last follows too soon for a rate."""
     readings: list[Raw] = list(raw["readings"])
     if len(readings) > 2 and readings[-1]["at_s"] - readings[-2]["at_s"] < raw["interval_s"] / 2:
-        del readings[-2]
+        del readings[-2]  # the last follows too soon for a rate
     return readings
 
 
 def _rises(readings: Sequence[Raw]) -> dict[str, Array]:
-    """Return the rise of each counter between readings, devices summed; NaN where it fell or is missing."""
+    """Return each counter's rises, devices summed."""
     host = _differences([*map(_host_counters, readings)])
     # by the last reading, since a disk may be added meanwhile
     devices = [

@@ -27,8 +27,8 @@ _WORDS = {
 class Brakes(Model):
     """Bounds of a server in use; above one, the load ends and the study stops.
 
-    - ``connections``: in use, by default 80 % of ``max_connections``;
-    - ``active``: active sessions of others, by default twice those at the start, at least 10;
+    - ``connections``: by default 80 % of ``max_connections``;
+    - ``active``: sessions of others, by default twice those at the start, at least 10;
     - ``lag_s``: replay lag of any replica.
     """
 
@@ -37,7 +37,7 @@ class Brakes(Model):
     lag_s: PositiveFloat = 10.0
 
     def bounds(self, connection: Session) -> dict[str, float]:
-        """Return the bounds by name, with the defaults of this server at this time."""
+        """Return all bounds, with this server's defaults."""
         looks = []
         for _ in range(_LOOKS):
             looks += fetch(connection, read_sql("brakes"))
@@ -52,7 +52,7 @@ class Brakes(Model):
 
 @contextlib.contextmanager
 def braking(connection: Session, bounds: Mapping[str, float]) -> Iterator[Callable[[], None]]:
-    """Check the bounds, and yield a function that checks them again, for calls during a load.
+    """Check the bounds; yield a function that checks them again during a load.
 
     Raises:
         BrakeError: a bound is exceeded, or the server does not answer; also from the function.

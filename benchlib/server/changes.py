@@ -1,7 +1,4 @@
-"""Changes to an external server, recorded first in :mod:`benchlib.host.journal`.
-
-Undoing a change twice, or one never made, has no effect.
-"""
+"""Changes to an external server, recorded first in :mod:`benchlib.host.journal`."""
 
 from typing import Annotated, Any, Literal, LiteralString
 
@@ -33,7 +30,7 @@ _END_SESSIONS = {what: read_sql(f"end_sessions_of_{what}") for what in _STATEMEN
 
 
 def connect_to(server: str, **parameters: Any) -> Session:
-    """Connect in autocommit mode to a service or URI; ``parameters`` take precedence."""
+    """Connect to a service or URI; ``parameters`` take precedence."""
     conninfo = server if "://" in server else make_conninfo(service=server)
     return open_session(conninfo, ours=False, **parameters)
 
@@ -48,7 +45,7 @@ def in_auto_conf(connection: Session, view: str, name: str) -> str | None:
 
 
 def reload(connection: Session) -> None:
-    """Reload the server's configuration and wait until this session sees it.
+    """Reload the configuration and wait until this session sees it.
 
     Raises:
         StudyError: the time limit passed.
@@ -64,10 +61,7 @@ def reload(connection: Session) -> None:
 
 
 class Altered(Change):
-    """A parameter set by ``ALTER SYSTEM``; ``former``: its value before, or None.
-
-    It takes effect after :func:`reload`.
-    """
+    """A parameter set by ``ALTER SYSTEM``, in force after :func:`reload`."""
 
     server: str
     name: str
@@ -95,7 +89,6 @@ class Altered(Change):
         connection.execute(sql.SQL(statement).format(parameter, sql.Literal(value)))
 
     def _owner_changed_it(self, connection: Session) -> bool:
-        """Return whether the file has a third value; False if we may not read it."""
         try:
             current = in_auto_conf(connection, "pg_file_settings", self.name)
         except errors.InsufficientPrivilege:
@@ -105,9 +98,9 @@ class Altered(Change):
 
 
 class Created(Change):
-    """A database or schema of benchlib; its name ends with a random number.
+    """A database or schema of benchlib.
 
-    ``template``: the database that a new one copies; template1 may hold the owner's objects, or be in use.
+    ``template``: the database to copy; template1 may hold the owner's objects, or be in use.
     """
 
     server: str

@@ -18,10 +18,9 @@ def shortened(log: str, limit: int) -> str:
 
 
 def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
-    """Return a row per checkpoint in a log; times in seconds since ``since_epoch_s``.
+    """Return a row per checkpoint in a log, with seconds since ``since_epoch_s``.
 
-    ``kind``: ``timed`` (checkpoint_timeout), ``wal`` (max_wal_size) or ``requested``. Unknown: null.
-    Lines without a UTC time are ignored.
+    ``kind``: ``timed``, ``wal`` (max_wal_size) or ``requested``. Lines without a UTC time are ignored.
     """
     rows: list[dict[str, object]] = []
     for line in log.splitlines():

@@ -1,7 +1,4 @@
-"""An embedded PostgreSQL cluster: create, configure, start, stop.
-
-It listens on a Unix socket, and on a network address only for remote clients.
-"""
+"""An embedded PostgreSQL cluster, on a Unix socket or a network address."""
 
 import contextlib
 import io
@@ -41,7 +38,7 @@ STOP_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class NetworkAccess:
-    """The network access to a cluster: address, port, permitted clients, password."""
+    """The network access to a cluster."""
 
     address: str
     port: int
@@ -63,10 +60,7 @@ class NetworkAccess:
 
 
 class Cluster(Server):
-    """A data directory with its server. ``folder`` holds data, socket and log.
-
-    A socket's path has at most 103 bytes (macOS) or 107 (Linux).
-    """
+    """A data directory with its server. ``folder`` holds data, socket and log."""
 
     settings_file = "benchlib.conf"
 
@@ -94,7 +88,7 @@ class Cluster(Server):
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id, or None if not started."""
+        """The postmaster's process id."""
         return self._process.pid if self._process else None
 
     @property
@@ -108,7 +102,7 @@ class Cluster(Server):
         return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
 
     def listen(self, access: NetworkAccess) -> None:
-        """Listen at an address from the next start on; :meth:`admit` sets the password."""
+        """Listen at an address from the next start on."""
         self.network = access
         lines = ["local all all trust", "local replication all trust"]
         lines += [
@@ -128,18 +122,19 @@ class Cluster(Server):
                 connection.execute(statement)
 
     def make_folders(self) -> None:
-        """Create the directories of cluster and socket."""
+        """Create the directories."""
         for folder in (self.folder, self.sockets):
             self.shell.make_directory(folder)
 
     def create(self, initdb_options: Sequence[str] = ()) -> None:
-        """Create an empty cluster; only the owner can open its socket, so trust is safe.
+        """Create an empty cluster.
 
         Raises:
             ServerError: initdb failed.
 
         """
         self.make_folders()
+        # trust is safe: only the owner can open the socket
         self.shell.run(
             [
                 self.installation.program("initdb"), "--pgdata", self.data, "--username", SUPERUSER,
@@ -150,7 +145,7 @@ class Cluster(Server):
         self.write("postgresql.conf", f"include_if_exists '{self.settings_file}'\n", append=True)
 
     def clone(self, folder: Path, *, data: Path | None = None, wal: Path | None = None) -> "Cluster":
-        """Copy this stopped cluster; with links to ``data`` and ``wal`` if given.
+        """Copy this stopped cluster, with links to ``data`` and ``wal`` if given.
 
         Raises:
             ServerError: the copy failed.
@@ -177,17 +172,17 @@ class Cluster(Server):
         self.placed, self.placed_wal = data, data / "pg_wal"
 
     def configure(self, settings: Mapping[str, SettingValue]) -> None:
-        """Write the settings; they take effect at the next start."""
+        """Write the settings for the next start."""
         self.want(settings)
         # the default since 15; charts mark checkpoints
         self.write(self.settings_file, conf_text({"log_checkpoints": True, **settings}))
 
     def write(self, name: str, text: str, *, append: bool = False) -> None:
-        """Write or append to a file of the data directory, as the server's user."""
+        """Write a file of the data directory."""
         self.shell.write(self.data / name, text, append=append)
 
     def start(self, limit_s: float = START_LIMIT_S, *, cut_off: bool = False) -> None:
-        """Start the server and wait until it accepts connections; ``cut_off``: without a network, where possible.
+        """Start the server and wait for it; ``cut_off``: without a network, where possible.
 
         Raises:
             ServerError: it ended or did not answer in time.
@@ -216,13 +211,13 @@ class Cluster(Server):
             raise
 
     def can_be_cut_off(self) -> bool:
-        """Return whether the servers' user can start programs without a network."""
+        """Return whether servers can run without a network."""
         with contextlib.suppress(TrialError):
             return self.shell.run([*_CUT_OFF, "true"], timeout_s=30).returncode == 0
         return False
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Stop the server: fast shutdown, or ``immediately``; at last by SIGKILL."""
+        """Stop the server, at last by SIGKILL."""
         if self._process is None:
             return
         steps = [(signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
@@ -238,17 +233,17 @@ class Cluster(Server):
         return superuser_session(str(self.sockets), self.port, dbname or self.database)
 
     def log_text(self, offset: int = 0) -> str:
-        """Return the server's log from a byte offset on."""
+        """Return the log from a byte offset on."""
         return log_text(self.shell, self.log, offset)
 
     def log_size(self) -> int:
-        """Return the length of the server's log in bytes."""
+        """Return the log's length in bytes."""
         with _opened_log(self.shell, self.log) as file:
             return file.seek(0, os.SEEK_END)
 
 
 def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
-    """Return a log from a byte offset on; empty if it is not a file of the user."""
+    """Return a log; empty if not a file of the user."""
     with _opened_log(shell, log) as file:
         file.seek(offset)
         return file.read().decode(errors="replace")
@@ -262,7 +257,7 @@ def _opened_log(shell: Shell, log: Path) -> BinaryIO:
 
 
 def refusal(installation: Installation, settings: Mapping[str, SettingValue]) -> str | None:
-    """Return the server's error for invalid settings, or None; it is not started."""
+    """Return the server's error for invalid settings, or None."""
     shell = Shell(server_user())
     with tempfile.TemporaryDirectory(prefix="benchlib-", dir="/var/tmp") as name:
         admit_servers(Path(name))
@@ -274,7 +269,7 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
 
 
 def superuser_session(host: str, port: int, dbname: str, password: str | None = None) -> Session:
-    """Connect to a cluster as superuser."""
+    """Connect as superuser."""
     return open_session(
         ours=True, host=host, port=port, user=SUPERUSER, password=password, dbname=dbname,
         tcp_user_timeout=30_000, keepalives_idle=10,
@@ -288,7 +283,7 @@ def log_lines(output: str) -> list[str]:
 
 
 def failure_reason(output: str) -> str:
-    """Return the line of a program's output that states why it failed."""
+    """Return the line that states a program's error."""
     lines = log_lines(output)
     errors = error_lines(lines)
     if errors and "contains errors" in errors[0]:

@@ -1,4 +1,4 @@
-"""Fast copies of a loaded data set; on xfs and btrfs they share its blocks.
+"""Copies of a data set; xfs and btrfs share its blocks.
 
 Times: ``data/benchmarks/restore.csv``, from ``benchmarks/restore.py``.
 """
@@ -21,7 +21,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
     """Copy a directory that nothing writes to, without fsync.
 
     Raises:
-        ServerError: the copy failed; the partial copy is removed.
+        ServerError: the copy failed.
 
     """
     if shell.run(["test", "-e", target, "-o", "-L", target]).returncode == 0:
@@ -35,7 +35,7 @@ def copy_tree(shell: Shell, source: Path, target: Path) -> None:
 
 
 def share_blocks(source: Path, target: Path) -> None:
-    """Create a file that shares all blocks of another at one moment (reflink).
+    """Create a file that shares all blocks of another (reflink).
 
     Raises:
         OSError: the file system does not support it.

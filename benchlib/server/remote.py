@@ -1,6 +1,6 @@
 """An external server, connected to through libpq.
 
-Passwords never appear in arguments, files or messages: libpq finds them, the environment has them.
+Passwords never appear in arguments, files or messages.
 """
 
 import contextlib
@@ -48,17 +48,12 @@ _CALLS_S = 2.0
 
 
 class Remote(Server):
-    """An external server; :meth:`open` creates a database or schema on it, or reads what is there."""
+    """An external server, with a database or schema of benchlib, or read in place."""
 
     settings_file = "postgresql.auto.conf"
 
     def __init__(self, target: Target) -> None:
-        """Connect to the server.
-
-        Raises:
-            PreflightError: it cannot be reached, or refuses.
-
-        """
+        """Connect; PreflightError if the server refuses."""
         super().__init__()
         self.target, self.in_place = target, bool(target.in_place)
         self._bounds = dict[str, float]()
@@ -80,9 +75,7 @@ class Remote(Server):
         needs_mib: int,
         template: str | None = None,
     ) -> list[tuple[str, str]]:
-        """Check that the server can run a level; return pairs of name and text.
-
-        ``clients``: most concurrent clients; ``needs_mib``: size of the data; ``template``: the database to copy.
+        """Check that the server can run a level; return names and texts.
 
         Raises:
             PreflightError: a requirement is not met.
@@ -121,13 +114,11 @@ class Remote(Server):
 
     @classmethod
     def open(cls, target: Target, scope: Scope, template: str | None = None) -> Self:
-        """Return the server with a new database or schema, dropped with the scope; in place, with nothing new.
-
-        ``template``: the database to copy.
+        """Return the server with a new database or schema, dropped with the scope.
 
         Raises:
             PreflightError: it cannot be reached, a right is missing, or other tables are there.
-            ServerError: the new database or schema cannot be used.
+            ServerError: the database or schema cannot be used.
 
         """
         remote = cls(target)
@@ -161,7 +152,7 @@ class Remote(Server):
         return self
 
     def calls_per_s(self) -> float:
-        """Return the transactions per second of all databases, measured in two seconds."""
+        """Return the transactions per second of all databases."""
         with asking(), self.connect() as connection:
             first = fetch(connection, read_sql("calls"))[0]
             time.sleep(_CALLS_S)
@@ -170,7 +161,7 @@ class Remote(Server):
 
     @contextlib.contextmanager
     def braked(self) -> Iterator[Callable[[], None]]:
-        """Yield the check of :func:`benchlib.server.brakes.braking`; after an error no session of the load remains."""
+        """Yield the check of :func:`benchlib.server.brakes.braking`; after an error, end the load."""
         with asking():
             connection = self.connect()
         with contextlib.closing(connection):
@@ -183,7 +174,7 @@ class Remote(Server):
                 raise
 
     def connect(self, dbname: str | None = None) -> Session:
-        """Connect in autocommit mode; see :meth:`Server.connect`."""
+        """Connect to a database."""
         return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
     def vacuum(self, options: str) -> None:
@@ -196,11 +187,11 @@ class Remote(Server):
 
     @property
     def connection(self) -> Connection:
-        """The load tool's connection; :meth:`shell` has the rest."""
+        """The load tool's connection."""
         return Connection(dbname=self.database)
 
     def shell(self) -> Shell:
-        """Return the load tool's shell, with the connection in environment variables."""
+        """Return the load tool's shell, with the connection in it."""
         with asking(), self.connect() as connection:
             info = connection.info
             # of several hosts the one that answered
@@ -220,8 +211,7 @@ class Remote(Server):
     def configure(self, settings: Mapping[str, SettingValue], scope: Scope) -> None:
         """Apply a level's settings and check that they take effect.
 
-        New sessions of benchlib and its load begin with them. Others need ``ALTER SYSTEM``, undone with
-        the scope.
+        New sessions begin with them. Others need ``ALTER SYSTEM``, undone with the scope.
 
         Raises:
             SettingError: a setting was refused or did not take effect.
@@ -245,7 +235,6 @@ class Remote(Server):
         self.check_settings(self.database)
 
     def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
-        """Start new sessions with these settings and benchlib's search_path."""
         options = [self._options] if self._options else []
         search_path = {"search_path": self._schema} if self._schema else {}
         read_only = {name: str(value) for name, value in _READ_ONLY.items()} if self.in_place else {}
@@ -260,7 +249,7 @@ class Remote(Server):
         )
 
     def checkpoint(self) -> None:
-        """Run CHECKPOINT if the role may; :meth:`identity` records whether it may. Never in place."""
+        """Run CHECKPOINT if the role may; never in place."""
         if self.in_place:
             return
         refused = contextlib.suppress(psycopg.errors.InsufficientPrivilege)
@@ -268,7 +257,7 @@ class Remote(Server):
             connection.execute("CHECKPOINT")
 
     def identity(self) -> dict[str, Any]:
-        """Return the server's version and rights, without names of hosts or roles."""
+        """Return version and rights, without names of hosts or roles."""
         return {
             "version": self.version(),
             "build": self.value("SELECT version()", self.maintenance),
@@ -299,12 +288,7 @@ def sole_run(server: str, number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reaching(target: Target) -> Iterator[Session]:
-    """Connect to the external server.
-
-    Raises:
-        PreflightError: it cannot be reached, or refuses.
-
-    """
+    """Connect, or raise a PreflightError."""
     try:
         with connect_to(target.server) as connection:
             if target.in_place:

@@ -1,4 +1,4 @@
-"""A replica of an embedded cluster, optionally behind a delayed connection."""
+"""A replica of an embedded cluster, perhaps behind a delay."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -16,10 +16,7 @@ from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason, log_line
 
 @dataclass(frozen=True)
 class Source:
-    """A replica's primary: host (address or socket directory), port and settings.
-
-    ``delay_ms``: network delay in each direction.
-    """
+    """A replica's primary; ``host``: address or socket directory, ``delay_ms``: in each direction."""
 
     host: str
     port: int
@@ -28,9 +25,7 @@ class Source:
 
 
 class Relay:
-    """A proxy process that delays traffic between a replica and its primary.
-
-    Connect to ``sockets``. It switches to the servers' user itself.
+    """A proxy process that delays traffic; connect to ``sockets``.
 
     Raises:
         ServerError: it did not start.
@@ -54,13 +49,13 @@ class Relay:
         raise ServerError(f"the delay proxy did not start: {failure_reason(log_text(replica.shell, log))}")
 
     def stop(self) -> None:
-        """End the process at once."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
 
 
 class Replica(Cluster):
-    """A replica in a subdirectory of a cluster, with the same control groups.
+    """A replica in a subdirectory of a cluster.
 
     ``places``: empty directories for ``data`` and ``wal``; ``before_start``: called when its files exist.
     """
@@ -74,17 +69,12 @@ class Replica(Cluster):
         self._relay: Relay | None = None
 
     def follow(self) -> None:
-        """Copy the primary, and stream from it.
-
-        Raises:
-            ServerError, SettingError: as :meth:`copy` and :meth:`stream`.
-
-        """
+        """Call :meth:`copy`, then :meth:`stream`."""
         self.copy()
         self.stream()
 
     def copy(self) -> None:
-        """Create the data directory with pg_basebackup through the replica's slot.
+        """Create the data directory with pg_basebackup.
 
         Raises:
             ServerError: pg_basebackup failed.
@@ -103,7 +93,7 @@ class Replica(Cluster):
         ).insist(ServerError, f"pg_basebackup failed for {self.name}")  # fmt: skip
 
     def stream(self) -> None:
-        """Configure the copy as a standby with the primary's settings and start it.
+        """Start the copy as a standby.
 
         Raises:
             ServerError, SettingError: as :meth:`Cluster.start`, or the proxy failed.
@@ -127,11 +117,11 @@ class Replica(Cluster):
 
     @property
     def upstream(self) -> str:
-        """The WAL source as libpq's ``host``: the primary or the proxy."""
+        """The WAL source as libpq's ``host``."""
         return str(self._relay.sockets) if self._relay else self._source.host
 
     def loss(self) -> str:
-        """Return a message that the replica failed, with its last error."""
+        """Return a message that the replica failed."""
         errors = error_lines(log_lines(self.log_text()))
         loss = f"{self.name} {'does not stream' if self.running else 'ended'}"
         return f"{loss} ({errors[-1]})" if errors else loss

@@ -1,4 +1,4 @@
-"""An external server's name, and checks of the role's rights without changes."""
+"""An external server's name, and its role's rights."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
@@ -49,8 +49,8 @@ class Target(Model):
 
     - ``own_schema``: create a schema with this prefix instead of a database;
     - ``beside``: the database's name, required if it holds other tables;
-    - ``server_wide``: permit ``ALTER SYSTEM`` for parameters that no session can set;
-    - ``in_place``: create nothing, and only read the database that is there, under ``brakes``.
+    - ``server_wide``: permit ``ALTER SYSTEM``;
+    - ``in_place``: only read the database that is there, under ``brakes``.
     """
 
     server: NotEmpty
@@ -90,8 +90,6 @@ def require(
 ) -> set[str]:
     """Check all that a level needs; return the settings that need ``ALTER SYSTEM``.
 
-    ``template``: the database that is to be copied.
-
     Raises:
         PreflightError: lists all that is missing, with the GRANTs.
 
@@ -116,7 +114,7 @@ def _missing(rows: Iterable[Mapping[str, Any]]) -> Missing:
 
 
 def connections(connection: Session, clients: int) -> str:
-    """Return a text with the needed and the free connections.
+    """Return the needed and the free connections as text.
 
     Raises:
         PreflightError: there are too few.
@@ -157,7 +155,6 @@ def missing_for_settings(
 
 
 def _missing_for_sessions(connection: Session, name: str, value: str) -> Missing:
-    """Return why our sessions cannot set a parameter, by trying it."""
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("SELECT set_config(%s, %s, true)", [name, value])
@@ -177,6 +174,6 @@ def _missing_for_sessions(connection: Session, name: str, value: str) -> Missing
 
 
 def former_value(connection: Session, name: str) -> str | None:
-    """Return the value that ``ALTER SYSTEM`` set before, or None."""
+    """Return the value that ``ALTER SYSTEM`` set before."""
     view = "pg_file_settings" if fetch(connection, RIGHTS)[0]["reads_conf"] else "pg_settings"
     return in_auto_conf(connection, view, name)

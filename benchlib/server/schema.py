@@ -1,4 +1,4 @@
-"""Changes of a loaded database's schema: the statements of a level, and what they cost."""
+"""The statements of a level, and what they cost."""
 
 import re
 import secrets
@@ -27,7 +27,7 @@ _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 
 @dataclass(frozen=True)
 class SchemaCost:
-    """The cost of a schema change: seconds, growth of the tables, WAL written (of all sessions), in bytes."""
+    """The cost of a schema change; ``wal_bytes``: of all sessions."""
 
     seconds: float
     size_bytes: int
@@ -35,9 +35,9 @@ class SchemaCost:
 
 
 def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored: bool) -> SchemaCost:
-    """Run statements, each in its own transaction, and ``ANALYZE``; return what they cost.
+    """Run statements, each in its own transaction, and ``ANALYZE``.
 
-    ``restored``: the data are from a dump, so the statements run as its owner, who is no superuser.
+    ``restored``: they run as the dump's owner, who is no superuser.
 
     Raises:
         LoadError: a statement failed, waited too long, or none changed anything.

@@ -28,10 +28,7 @@ _CONNECTION_DEFAULTS = {"connect_timeout": 10, "application_name": "benchlib", "
 
 
 def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Session:
-    """Connect in autocommit mode.
-
-    ``ours``: without the caller's ``PG*`` variables. A service ignores ``PGHOST``, ``PGHOSTADDR``, ``PGPORT``.
-    """
+    """Connect in autocommit mode; ``ours``: without the caller's ``PG*`` variables."""
     # libpq reads the environment, which all threads share: one connects at a time
     with _CONNECTING:
         ignored = [name for name in os.environ if name.startswith("PG")] if ours else []
@@ -46,25 +43,24 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
 
 
 def read_sql(name: str) -> str:
-    """Return the text of a query in the directory ``sql``."""
+    """Return a query of the directory ``sql``."""
     return (Path(__file__).parent / "sql" / f"{name}.sql").read_text()
 
 
 def fetch(
     connection: Session, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
 ) -> list[dict[str, Any]]:
-    """Return the rows of one query as dictionaries."""
+    """Return a query's rows."""
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(sql, parameters or None)
         return cursor.fetchall() if cursor.description else []
 
 
 class Server:
-    """A server that can be queried; subclasses define how to connect.
+    """A server that can be queried.
 
-    Methods raise ServerError if the server refuses or is gone.
-    ``database``: the load's; ``settings_file``: the file that :meth:`check_settings` expects; ``in_place``: others
-    use the database, so it is only read.
+    Methods raise ServerError if the server refuses or is gone. ``settings_file``: the file that :meth:`check_settings`
+    expects; ``in_place``: others use the database, so it is only read.
     """
 
     database: str = DATABASE
@@ -77,46 +73,36 @@ class Server:
         self._accepted: dict[str, str] = {}
 
     def connect(self, dbname: str | None = None) -> Session:
-        """Connect in autocommit mode, by default to the load's database."""
+        """Connect, by default to the load's database."""
         raise NotImplementedError
 
     def query(
         self, sql: str, dbname: str | None = None, parameters: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
-        """Return the rows of one query as dictionaries.
-
-        Raises:
-            ServerError: the server refused it, or is gone.
-
-        """
+        """Return a query's rows."""
         with asking(), self.connect(dbname) as connection:
             return fetch(connection, sql, parameters)
 
     def value(self, sql: str, dbname: str | None = None) -> Any:
-        """Return the first column of a query's first row.
-
-        Raises:
-            ServerError: as :meth:`query`, or no row was returned.
-
-        """
+        """Return a query's first value; ServerError if there is none."""
         rows = self.query(sql, dbname)
         if not rows:
             raise ServerError(f"the server returned no row for: {sql}")
         return next(iter(rows[0].values()))
 
     def execute(self, *statements: str, dbname: str | None = None) -> None:
-        """Run statements one by one, each in its own transaction."""
+        """Run statements, each in its own transaction."""
         with asking(), self.connect(dbname) as connection:
             for statement in statements:
                 connection.execute(statement)
 
     def vacuum(self, options: str) -> None:
-        """Vacuum all tables of the load with these options."""
+        """Vacuum all tables of the load."""
         self.execute(f"VACUUM ({options})")
 
     @property
     def major(self) -> int:
-        """The server's major version: 18."""
+        """The server's major version."""
         return int(self.value("SHOW server_version_num", self.maintenance)) // 10_000
 
     def checkpoint(self) -> None:
@@ -130,25 +116,25 @@ class Server:
     def parameters(self) -> dict[str, dict[str, Any]]:
         """Return the load's parameters: ``setting``, ``unit``, ``boot_val``, ``source``.
 
-        ``boot_val`` is the built-in default. Text that may name a host, directory or user is ``set``.
+        Text that may name a host, directory or user is ``set``.
         """
         return {row.pop("name"): row for row in self.query(read_sql("parameters"))}
 
     def durability(self) -> dict[str, str]:
-        """Return the settings that decide how a commit of the load is flushed."""
+        """Return the settings that decide how a commit is flushed."""
         names = ["fsync", "synchronous_commit", "wal_sync_method"]
         rows = self.query("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", parameters=[names])
         return {row["name"]: row["setting"] for row in rows}
 
     def want(self, settings: Mapping[str, SettingValue]) -> None:
-        """Set the values that :meth:`check_settings` expects from now on."""
+        """Set the values that :meth:`check_settings` expects."""
         self.wanted = dict(settings)
         self._accepted = {}
 
     def check_settings(self, dbname: str | None = None) -> dict[str, str]:
-        """Return the wanted settings as a session in ``dbname`` shows them, with units.
+        """Return the wanted settings in force, with units.
 
-        A setting must come from our file, unchanged since the first check, or be the server's choice.
+        Each must come from our file, unchanged since the first check, or be the server's choice.
 
         Raises:
             SettingError: a setting is not in force, or waits for a restart.
@@ -175,7 +161,7 @@ class Server:
         return in_force
 
     def _set_by_us(self, row: Mapping[str, Any]) -> bool:
-        """Return whether our file set the value; some roles cannot see the file."""
+        # some roles cannot see the file
         return bool(row["source"] == "configuration file") and row["file"] in (None, self.settings_file)
 
 
@@ -191,7 +177,7 @@ def asking(
 
 
 def reason_of(error: psycopg.Error) -> str:
-    """Return the error message of the server or libpq in one line."""
+    """Return an error's message in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = error.diag.message_primary or (error_lines(lines) or lines or [type(error).__name__])[0]
     return reason.removeprefix("connection failed: ").removeprefix("connection is bad: ")

@@ -48,7 +48,7 @@ _READ = "SELECT name, pg_read_file('/proc/' || name, 0, 1000000, true) FROM unne
 
 
 def snapshot(server: Server) -> dict[str, Any]:
-    """Return the current counters: ``lsn``, and the row or rows of each view.
+    """Return the current counters by view.
 
     On a database in use they count its own traffic, so all but the sizes are null.
     """
@@ -61,16 +61,13 @@ def snapshot(server: Server) -> dict[str, Any]:
 
 
 def growth(server: Server) -> float | None:
-    """Return the largest ratio of rows now to rows at the last ANALYZE, or None."""
+    """Return the largest ratio of rows now to rows at the last ANALYZE."""
     ratio = None if server.in_place else _visible(server, read_sql("growth").format(ours=OURS))
     return None if ratio is None else float(ratio)
 
 
 def _await_handover(server: Server, major: int) -> None:
-    """Wait up to 5 s until the counts of ended sessions are visible.
-
-    Before version 15 they appear up to 0.5 s late.
-    """
+    # the counts of ended sessions appear late, before version 15 by up to 0.5 s
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(5.0):
         if not server.query(_WAITS) and (
@@ -80,13 +77,13 @@ def _await_handover(server: Server, major: int) -> None:
 
 
 def end_load(server: Server, name: str) -> bool:
-    """End the load's sessions of this application name; return whether all ended."""
+    """End the load's sessions of this name; return whether all ended."""
     terminate = read_sql("end_load").format(name=name)
     return any(not server.query(terminate) for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:
-    """Return a query's value; None if the server refuses it, as managed ones may."""
+    """Return a value; None if refused."""
     try:
         return server.value(sql)
     except ServerError as reason:
@@ -111,11 +108,11 @@ def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
 
 @contextlib.contextmanager
 def sampled(server: Server, samples: Mapping[str, SampleQuery]) -> Iterator[Callable[[], Sample]]:
-    """Yield a function that runs the plan's sample queries; ``values`` by ``name.column``, null for a null.
+    """Yield a function that runs the plan's sample queries; ``values`` by ``name.column``.
 
     Raises:
         StudyError: a query fails, or does not return one row of numbers.
-        ServerError: as :func:`_connected`.
+        ServerError: the server is gone.
 
     """
     with asking():
@@ -160,7 +157,7 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
     """Yield a function that reads :data:`.sampler.FILES` through the server.
 
     Raises:
-        ServerError: as :func:`_connected`, or the role may not read files.
+        ServerError: the server is gone, or the role may not read files.
 
     """
     with _connected(server, server.maintenance) as ask:
@@ -176,14 +173,8 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
 
 @contextlib.contextmanager
 def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[..., list[Any]]]:
-    """Yield a query function; it connects before the load takes all connections.
-
-    Raises:
-        ServerError: the server cannot be reached; from the function: it is gone, or refuses.
-
-    """
     with asking():
-        connection = server.connect(dbname)
+        connection = server.connect(dbname)  # before the load takes all connections
 
     def ask(query: str, *parameters: object) -> list[Any]:
         with asking():
@@ -196,7 +187,7 @@ def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[.
 def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, Any]]:
     """Run the workload's ``explain`` statements; return ``statement`` and ``plan``.
 
-    All run in one transaction that is rolled back, but leave dead rows and counts. Times in ms.
+    A rollback undoes them, but leaves dead rows and counts. Times in ms.
 
     Raises:
         ServerError: the server refused a statement, or is gone.
@@ -222,7 +213,7 @@ def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, 
 
 
 def fsync_rates(shell: Shell, program: Path, folder: Path) -> dict[str, Any]:
-    """Return the flush rate of each method in a directory, in about 18 s.
+    """Return the flush rate of each method in a directory.
 
     Source: PostgreSQL documentation, "pg_test_fsync".
 

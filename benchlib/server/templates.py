@@ -33,10 +33,7 @@ FAST_LOADING: dict[str, SettingValue] = {
 
 @dataclass(eq=False)
 class Templates:
-    """The clusters to copy, one per installation, initdb options and data set.
-
-    ``abroad``: some servers are external.
-    """
+    """The clusters to copy, one per installation, initdb options and data set."""
 
     run: Run
     shell: Shell
@@ -51,16 +48,16 @@ class Templates:
         self.reach = cache(lambda one: installations.runnable_by(self.shell, one, self.run.folder))
 
     def pgbench(self) -> Path:
-        """Return the pgbench for all servers, where the servers' user can run it."""
+        """Return a pgbench for all servers."""
         return self.reach(installations.find_pgbench(abroad=self.abroad)).program("pgbench")
 
     def program(self, name: str, level: Level) -> Path:
-        """Return a program for a level's server, of its installation or a newer one."""
+        """Return a program for a level."""
         installation = installations.find_installation(level.postgres)
         return self.reach(installations.find_program_for(installation, name)).program(name)
 
     def empty(self, level: Level) -> Cluster:
-        """Return a level's cluster after initdb; never started.
+        """Return a level's cluster after initdb.
 
         Raises:
             ServerError: initdb refuses the level's options.
@@ -75,7 +72,7 @@ class Templates:
         return self._empty[key]
 
     def loaded(self, level: Level, workload: Workload) -> Cluster:
-        """Return the loaded, stopped cluster for a level and a workload."""
+        """Return a stopped cluster with a workload's data."""
         origin = self.loaded(level.changed(sql=None), workload) if level.sql else self.empty(level)
         key = (origin.folder, workload.contents, level.sql)
         if key not in self._loaded:
@@ -106,13 +103,13 @@ class Templates:
         return self._loaded[key]
 
     def load(self, server: Cluster | Remote, workload: Workload, shell: Shell) -> None:
-        """Load a workload's data with the client ``shell``; see :func:`load`."""
+        """Load a workload's data; see :func:`load`."""
         if workload.data and not workload.data.template:
             restore(workload.data, server, shell, self.run.folder, self.tell)
         load(server, workload, self.scale, shell, self.pgbench())
 
     def check(self, name: str, level: Level, workload: Workload) -> None:
-        """Create a level's empty cluster before anything is loaded; with ``sql``, its data set too.
+        """Create a level's empty cluster; with ``sql``, load its data too.
 
         Raises:
             PreflightError: initdb refuses the level's options, or the server its ``sql``.
@@ -133,9 +130,7 @@ def workshop(
     *,
     abroad: bool = False,
 ) -> Iterator[Templates]:
-    """Yield the templates of a guarded run; at its end all clusters are stopped.
-
-    ``environment``: variables of the processes; ``abroad``: some servers are external.
+    """Yield the templates of a guarded run.
 
     Raises:
         PreflightError, StudyError: as :func:`benchlib.host.guardian.guarded_run`.
@@ -146,7 +141,7 @@ def workshop(
 
 
 def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell, program: Path) -> None:
-    """Load a workload's data, vacuum and checkpoint; ``program``: the pgbench to use.
+    """Load a workload's data, vacuum and checkpoint.
 
     Raises:
         LoadError: the load tool failed.

@@ -1,6 +1,6 @@
-"""A workload from ``pg_stat_statements``, with parameter values from ``pg_stats`` or from rows of the tables.
+"""A workload from ``pg_stat_statements``, with values from ``pg_stats`` or from rows of the tables.
 
-The server only runs our queries, read-only, and prepares each statement to learn its parameter types.
+The server only runs read-only queries, and prepares each statement to learn its parameter types.
 """
 
 import re
@@ -51,8 +51,7 @@ def workload_of(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return a workload of the ``top`` most called statements, and its coverage.
 
-    ``real``: for the server's own data, which the caller names (``service``): ``data`` has the tables that are needed,
-    and the values are from their rows. Otherwise the tables are made from ``pg_stats``.
+    With ``real`` the values are from rows, and ``data`` names the tables. Otherwise tables are made from ``pg_stats``.
 
     Raises:
         PreflightError: pg_stat_statements is not installed there.
@@ -105,23 +104,15 @@ def workload_of(
 
 
 class _Reader:
-    """A reader of statements; ``tables``: used columns by table oid and column name."""
-
     def __init__(self, connection: psycopg.Connection[Any], *, real: bool) -> None:
         self.connection, self.real = connection, real
         self.tables: dict[int, dict[str, Row]] = {}
 
     def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
-        """Return the rows of a query."""
         return fetch(self.connection, (Path(__file__).parent / f"{query}.sql").read_text(), parameters)
 
     def script(self, called: Row, scales: int, *, writes: bool) -> str:
-        """Return a statement as a script that draws its parameters.
-
-        Raises:
-            _LeftOutError: it cannot be one.
-
-        """
+        """Return a script, or raise _LeftOutError."""
         sql = _TYPED.sub(r"\2::\1", called["query"]).rstrip("; \n")
         texts = [text if kind != "text" else "''" for kind, text in spoken(sql)]
         words = [text.upper() for kind, text in spoken(sql) if kind == "word"]
@@ -177,10 +168,7 @@ class _Reader:
         return f"{comment}\n{script}"
 
     def _from_rows(self, uses: Sequence["_Use"], called: Row) -> list[list[list[str]]]:
-        """Return the values of 16 executions; those of one table are from one row.
-
-        A column's second value is from another row: the other end of a range, or of a list.
-        """
+        """Return the values of 16 executions."""
         columns = dict[int, dict[str, Row]]()
         for use in uses:
             if isinstance(source := use.source, str):
@@ -195,6 +183,7 @@ class _Reader:
                     parts.append([value_of(source.format(**called), "{}", element)] * count)
                     continue
                 rows, column = samples[source["oid"]], (source["oid"], source["plain"])
+                # a second value, the end of a range or of a list, is from another row
                 first = execution + drawn_from[column]
                 drawn_from[column] += count
                 value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
@@ -204,12 +193,6 @@ class _Reader:
         return executions
 
     def _sample(self, columns: Sequence[Row]) -> list[dict[str, str]]:
-        """Return up to 16 random rows of a table, without nulls, as texts.
-
-        Raises:
-            _LeftOutError: there are none, or the role may not read them.
-
-        """
         table, names = columns[0]["table"], [column["name"] for column in columns]
         listed = ", ".join(f"{name}::text" for name in names)
         known = " AND ".join(f"{name} IS NOT NULL" for name in names)
@@ -229,7 +212,7 @@ class _Reader:
         raise _LeftOutError(f"{table} has no row with values of their parameters")
 
     def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[int, dict[str, Row]]]:
-        """Return a statement's table oids by name and alias, and their columns."""
+        """Return oids by name, and columns."""
         qualified = ("".join(texts[index : index + 3]) for index in range(len(texts)))
         candidates = [name for name in {*texts, *qualified} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
         functions = [_plain(name) for name, after in pairwise(texts) if after == "("]
@@ -253,7 +236,7 @@ class _Reader:
 
 
 class _Use(NamedTuple):
-    """A parameter: its column or constant, the number of its values, and their type."""
+    """A parameter; ``source``: column or constant."""
 
     source: Row | str
     times: int
@@ -262,7 +245,6 @@ class _Use(NamedTuple):
 
 
 def _draws(uses: Sequence[_Use], called: Row, scales: int) -> tuple[list[str], list[list[str]]]:
-    """Return pgbench commands that draw the parameters' values, and the values as SQL."""
     lines, parts = list[str](), list[list[str]]()
     for number, (source, count, element, _) in enumerate(uses, 1):
         draw, value = (source, "{}") if isinstance(source, str) else drawn(source, scales)
@@ -283,7 +265,7 @@ def _source(
     *,
     real: bool,
 ) -> Row | str:
-    """Return the column or the number that a parameter's values come from."""
+    """Return a parameter's column or constant."""
     here = rf"\${number}(?!\d)"
     compared = re.search(_COMPARED + here, text, re.IGNORECASE)
     table, name = (compared["table"] or "", compared["column"]) if compared else ("", _inserted(text, here))
@@ -304,7 +286,7 @@ def _source(
 
 
 def _inserted(text: str, parameter: str) -> str:
-    """Return the column that an INSERT writes a parameter to; empty if none."""
+    """Return an inserted parameter's column."""
     match, here = re.search(_INSERTED, text, re.IGNORECASE), re.search(parameter, text)
     depth = position = 0
     for token in text[match.end() : here.start()].split() if match and here else ():
@@ -316,18 +298,16 @@ def _inserted(text: str, parameter: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name as the catalogs have it."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
 def _share(outcome: str, rows: Sequence[Row]) -> str:
-    """Return an outcome's number of statements and its share of calls and time."""
     calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
     first = normalised(rows[0]["query"])[:60]
     return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"
 
 
 def plan_settings(server: Server) -> tuple[int, dict[str, str]]:
-    """Return a server's major version, and its settings that decide on plans, where they are no defaults."""
+    """Return major version and planner settings that are no defaults."""
     rows = server.query((Path(__file__).parent / "kept.sql").read_text())
     return int(server.value("SHOW server_version_num")) // 10_000, {row["name"]: row["value"] for row in rows}

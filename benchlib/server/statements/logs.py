@@ -1,8 +1,8 @@
 """A workload from a server's log: statements with the values that they ran with.
 
-Formats: csvlog, jsonlog and stderr, each with ``log_min_duration_statement`` or ``log_duration``; auto_explain in
-text and JSON. A log is read line by line in bounded memory. Source of the messages: ``src/backend/tcop/postgres.c``
-(``exec_simple_query``, ``exec_execute_message``, ``errdetail_params``) and ``contrib/auto_explain/auto_explain.c``.
+Formats: csvlog, jsonlog and stderr with durations, and auto_explain. Memory is bounded. Source of the messages:
+``src/backend/tcop/postgres.c`` (``exec_simple_query``, ``exec_execute_message``, ``errdetail_params``) and
+``contrib/auto_explain/auto_explain.c``.
 """
 
 import csv
@@ -69,7 +69,7 @@ _HINT = (
 
 
 class Entry(NamedTuple):
-    """A message of a log: the session, the text (empty for an error), its detail."""
+    """A message of a log; empty for an error."""
 
     session: str
     message: str
@@ -78,8 +78,6 @@ class Entry(NamedTuple):
 
 @dataclass
 class _Statement:
-    """All executions of one normalised statement."""
-
     calls: int = 0
     ms: float = 0.0
     seen: int = 0
@@ -87,11 +85,7 @@ class _Statement:
 
 
 class LogStatements:
-    """The statements of a log by normalised text.
-
-    - ``total_calls``, ``total_ms``: of all executions, those of dropped statements too
-    - ``fastest_ms``: shortest execution in the log
-    """
+    """A log's statements by normalised text; totals include dropped ones."""
 
     def __init__(self) -> None:
         self.statements: dict[str, _Statement] = {}
@@ -99,7 +93,7 @@ class LogStatements:
         self._stored, self._random = 0, random.Random(1)
 
     def add(self, sql: str, parameters: str, ms: float, calls: int) -> None:
-        """Count an execution, and keep it among the samples by chance."""
+        """Count an execution, perhaps as a sample."""
         self.total_calls, self.total_ms = self.total_calls + calls, self.total_ms + ms
         self.fastest_ms = min(self.fastest_ms, ms) if calls else self.fastest_ms
         normal = normalised(sql[:_LONGEST])
@@ -135,7 +129,7 @@ class LogStatements:
 
 @lru_cache(256)
 def normalised(sql: str) -> str:
-    """Return a statement on one line with ``?`` in place of constants, and no comments."""
+    """Return a statement on one line, ``?`` for constants, without comments."""
     text = _CONSTANT.sub(lambda match: " " if match[0][:2] in ("--", "/*") else "?", sql)
     return " ".join(_ROWS.sub("(?)", _LIST.sub("?", text)).split()).rstrip("; ")
 
@@ -175,9 +169,7 @@ def read_log(path: Path) -> LogStatements:
 
 
 def workload_of_log(path: Path, name: str, top: int, *, writes: bool) -> tuple[dict[str, Any], list[str]]:
-    """Return a workload of the ``top`` statements with the most time, and its coverage in lines.
-
-    Each script runs one of at most 16 executions with the values that it had.
+    """Return a workload of the ``top`` statements with the most time, and its coverage.
 
     Raises:
         InputError: as :func:`read_log`; or no statement can be run.
@@ -218,12 +210,6 @@ def workload_of_log(path: Path, name: str, top: int, *, writes: bool) -> tuple[d
 
 
 def _script(normal: str, one: _Statement, *, writes: bool) -> str:
-    """Return a script that runs one of the statement's executions.
-
-    Raises:
-        InputError: it cannot be one; the reason.
-
-    """
     tokens = spoken(normal)
     words = [text.upper() for kind, text in tokens if kind == "word"]
     if not words or words[0] not in _READS | _WRITES:
@@ -247,7 +233,6 @@ def _script(normal: str, one: _Statement, *, writes: bool) -> str:
 
 
 def _with_values(sql: str, parameters: str) -> str:
-    """Return an executed statement with its values in place of ``$1`` and so on."""
     if len(sql) > _LONGEST or len(parameters) > _LONGEST:
         raise InputError(f"longer than {_LONGEST:,} characters")
     if "\ufffd" in sql + parameters:
@@ -277,7 +262,6 @@ def _share(outcome: str, some: list[_Statement], log: LogStatements) -> str:
 
 
 def _explained(plan: str) -> tuple[str, str]:
-    """Return the statement and the parameters of an auto_explain message."""
     if plan.lstrip().startswith("{"):
         try:
             keys = json.loads(plan)
@@ -293,7 +277,6 @@ def _explained(plan: str) -> tuple[str, str]:
 
 
 def _entries(path: Path) -> Iterator[Entry]:
-    """Yield the messages of level LOG, and errors as empty messages."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
