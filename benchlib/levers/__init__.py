@@ -1,4 +1,4 @@
-"""The keys of a level: one module each, all listed here in the order of use."""
+"""The keys of a level."""
 
 from benchlib.levers.cache import Cache
 from benchlib.levers.cpu import Cpu
@@ -38,12 +38,12 @@ BY_KEY: dict[str, Lever] = {lever.key: lever for lever in LEVERS}
 
 
 def server_settings(level: Level) -> dict[str, SettingValue]:
-    """Return a level's server parameters, from all levers."""
+    """Return a level's server parameters."""
     return {name: value for lever in LEVERS for name, value in lever.settings(level).items()}
 
 
 def worded(study: Study) -> Study:
-    """Return the study with its levels and crash costs in words."""
+    """Return the study with levels in words."""
     plan = study.plan
     costs = {
         name: tuple(cost for lever in LEVERS for cost in lever.crash_costs(plan.level(name)))
@@ -53,7 +53,7 @@ def worded(study: Study) -> Study:
 
 
 def _in_words(plan: Plan) -> dict[str, dict[str, str]]:
-    """Return each level's cells by row heading, the same headings for all.
+    """Return each level's cells by row heading.
 
     Pages show them: no local path, no host name.
     """

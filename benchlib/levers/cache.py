@@ -1,4 +1,4 @@
-"""``cache``: empties (``cold``) or fills (``warm``) the page cache before each load."""
+"""The key ``cache``."""
 
 import sys
 from functools import partial
@@ -21,14 +21,14 @@ _LEFT = 0.01
 
 
 class Cache(Lever):
-    """The cache state before each load; both values restart the server."""
+    """The page cache before each load."""
 
     key = "cache"
     model = Literal["cold", "warm"] | None
     unchanged = "as the warm-up leaves it"
 
     def conflict(self, level: Level) -> str | None:
-        """Refuse replicas, and ``warm`` with a memory cap, which would not count these pages."""
+        """Refuse replicas, and ``warm`` with a memory cap."""
         if level.cache and replication_of(level).replicas:
             return "'cache' restarts the server, which disconnects its replicas: leave 'replication' out"
         if level.cache == "warm" and storage_of(level).memory:
@@ -36,11 +36,11 @@ class Cache(Lever):
         return super().conflict(level)
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Return whether the kernel can report and drop cached pages (only Linux can)."""
+        """Return whether pages can be dropped."""
         return [Finding(self.key, no_server() or _UNSUPPORTED)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check the kernel, and that no background load runs."""
+        """Refuse a background load."""
         if wish.level.cache:
             if _UNSUPPORTED:
                 raise PreflightError(_UNSUPPORTED)
@@ -49,12 +49,12 @@ class Cache(Lever):
         return []
 
     def after_start(self, site: Site) -> None:
-        """Register the restart that runs before each load."""
+        """Register the restart."""
         if site.level.cache:
             site.before_load.append(partial(_restart, site.cluster, cold=site.level.cache == "cold"))
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return ``cold`` or ``warm``."""
+        """Return the value."""
         cache = plan.level(name).cache
         return {"cache": str(cache)} if cache else {}
 

@@ -1,12 +1,9 @@
-"""Control groups: limits on block I/O and memory for one cluster (cgroup versions 1 and 2).
-
-Only root creates groups, at the top of the hierarchy.
+"""Control groups: limits for one cluster (cgroup versions 1 and 2).
 
 - Version 1 does not charge writeback by kernel threads to the server's group. Measured (Linux 6.18,
   ext4, TPC-B-like): 99 % of checkpoint bytes were charged, and 72 % of other writes. The root
-  group's limits apply to kernel threads, so loop devices of the study are limited there.
-- Version 2 charges the process that dirtied the page, if the group has both controllers.
-- The memory limit counts page cache, but not pages already in memory: evict the data first.
+  group's limits apply to kernel threads, so loop devices are limited there.
+- Version 2 charges the process that dirtied the page, with both controllers.
 
 Sources: kernel documentation, admin-guide/cgroup-v1/blkio-controller and memory; admin-guide/cgroup-v2.
 """
@@ -44,10 +41,7 @@ _IO = {"rbps": "read_bytes", "wbps": "write_bytes", "riops": "read_iops", "wiops
 
 
 class Caps(Model):
-    """Limits of a control group: bytes, or bytes and operations per second and device.
-
-    ``memory`` includes page cache.
-    """
+    """Limits: bytes of memory, or bytes and operations per second and device."""
 
     read_iops: Annotated[int, Field(gt=0)] | None = None
     write_iops: Annotated[int, Field(gt=0)] | None = None
@@ -63,10 +57,7 @@ class Caps(Model):
 
 @dataclass(frozen=True)
 class Group:
-    """A cluster's control group: one directory per hierarchy.
-
-    ``limits`` are files, each with its required line.
-    """
+    """A cluster's directories, one per hierarchy, and its limits."""
 
     folders: tuple[Path, ...]
     limits: tuple[tuple[Path, str], ...]
@@ -75,9 +66,8 @@ class Group:
         """Read the limits back.
 
         Raises:
-            ServerError: the kernel killed a process of the group.
+            ServerError: the kernel killed a process.
             SettingError: a limit has another value.
-
         """
         files = [folder / name for folder in self.folders for name in ("memory.events", "memory.oom_control")]
         counts = "\n".join(read(file) or "" for file in files)
@@ -104,8 +94,8 @@ class Group:
 class _Hierarchy(NamedTuple):
     """The parent of new groups.
 
-    - ``missing``: controllers to enable first
-    - ``for_all``: limits of the parent apply to kernel threads, too
+    - ``missing``: controllers to enable
+    - ``for_all``: its limits apply to kernel threads
     """
 
     version: int
@@ -118,8 +108,7 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
     """Check that these devices can be limited.
 
     Raises:
-        PreflightError: they cannot; with the reason.
-
+        PreflightError: with the reason.
     """
     for kind in _kinds(caps):
         _hierarchy(kind)
@@ -128,7 +117,7 @@ def check(caps: Caps, devices: Sequence[str]) -> None:
 
 
 def remarks(caps: Caps, *, ours: bool) -> list[str]:
-    """Return which writes the limits do not cover here."""
+    """Return which writes the limits do not cover."""
     if not (caps.write_iops or caps.write_bytes) or (ours and _hierarchy("io").for_all):
         return []
     if any(refusal(_hierarchy, kind) or _hierarchy(kind).version == 1 for kind in ("io", "memory")):
@@ -140,14 +129,13 @@ def remarks(caps: Caps, *, ours: bool) -> list[str]:
 
 
 def make(caps: Caps, devices: Sequence[str], name: str, scope: Scope, *, ours: bool = False) -> Group:
-    """Create the control group of a cluster, recorded in the journal.
+    """Create a cluster's control group, recorded in the journal.
 
-    Each of the ``devices`` gets the full I/O limits; ``ours``: for all processes.
+    ``ours``: limit the devices for all processes.
 
     Raises:
         PreflightError: as :func:`check`.
         SettingError: the kernel refuses or changes a limit.
-
     """
     numbers = _numbers(devices) if caps.caps_io else []
     folders: list[Path] = []
@@ -177,13 +165,13 @@ def make(caps: Caps, devices: Sequence[str], name: str, scope: Scope, *, ours: b
 
 
 def _kinds(caps: Caps) -> list[Kind]:
-    """Return the limited resources; I/O is last, to be undone first: throttled processes cannot die."""
+    """Return the limited resources, I/O last: throttled processes cannot die."""
     memory: list[Kind] = ["memory"] if caps.memory else []
     return [*memory, "io"] if caps.caps_io else memory
 
 
 def _numbers(devices: Sequence[str]) -> list[str]:
-    """Return the device numbers of whole disks, since partitions have no queue."""
+    """Return device numbers of whole disks; partitions have no queue."""
     if not devices:
         raise PreflightError("the data are on no block device: put them on a disk to cap block I/O")
     return list(dict.fromkeys(number(queue_of(name)) for name in devices))
@@ -208,7 +196,7 @@ def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> lis
 
 
 def _in_force(path: Path, line: str) -> str:
-    """Return the current line of the same device, or one without limits."""
+    """Return the device's current line."""
     by_device = {held.split()[0]: held for held in path.read_text().splitlines()}
     return by_device.get(line.split()[0], uncapped(line))
 
@@ -219,11 +207,10 @@ def _write(path: Path, value: str) -> None:
 
 
 def _hierarchy(kind: Kind) -> _Hierarchy:
-    """Return the hierarchy for groups with this controller.
+    """Return the hierarchy with this controller.
 
     Raises:
-        PreflightError: there is none; with the reason.
-
+        PreflightError: there is none.
     """
     # the journal undoes groups in these directories only
     known = facts.ROOT / GROUPS
@@ -246,7 +233,7 @@ def _hierarchy(kind: Kind) -> _Hierarchy:
 
 
 def _missing(kind: Kind, root: Path) -> tuple[str, ...]:
-    """Return the controllers of version 2 to enable; a container's top group with processes cannot."""
+    """Return the controllers to enable."""
     wanted = {kind, "memory"}.intersection(_names_in(root / "cgroup.controllers"))
     missing = wanted.difference(_names_in(root / "cgroup.subtree_control"))
     if missing and (root / "cgroup.type").exists() and _names_in(root / "cgroup.procs"):

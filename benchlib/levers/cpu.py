@@ -1,6 +1,6 @@
-"""``cpu``: cores of server, load tool and background load; frequency governor and turbo of all cores.
+"""The key ``cpu``.
 
-Sources: man page taskset(1); kernel documentation, admin-guide/pm/cpufreq and intel_pstate.
+Sources: taskset(1); kernel documentation, admin-guide/pm/cpufreq and intel_pstate.
 """
 
 import os
@@ -48,7 +48,7 @@ Cores = Annotated[str, BeforeValidator(_cores)]
 
 
 class CpuParts(Model):
-    """Lists of cores, empty for all; ``governor`` and ``turbo`` None leave them as found."""
+    """Lists of cores, and frequencies."""
 
     server: Cores | None = None
     load: Cores | None = None
@@ -58,16 +58,15 @@ class CpuParts(Model):
 
     @property
     def cores(self) -> dict[str, str]:
-        """Return the lists of cores by who uses them."""
+        """Return cores by user."""
         lists = {"server": self.server, "load": self.load, "background": self.background}
         return {name: cores for name, cores in lists.items() if cores}
 
     def check(self) -> None:
-        """Check cores, governor and turbo on this machine.
+        """Check cores and frequencies on this machine.
 
         Raises:
             PreflightError: one is not available.
-
         """
         if sys.platform != "linux" or (self.cores and not which("taskset")):
             raise PreflightError("'cpu' needs Linux and the program taskset")
@@ -85,11 +84,10 @@ class CpuParts(Model):
                 raise PreflightError(f"cpu: governor '{value}' is not one of {', '.join(offered)}")
 
     def tunables(self) -> Iterator[tuple[Tunable, str]]:
-        """Yield the kernel files to write, with their values.
+        """Yield kernel files with their values.
 
         Raises:
             PreflightError: the kernel has none.
-
         """
         system = facts.ROOT / "sys/devices/system/cpu"
         if self.governor:
@@ -106,14 +104,14 @@ class CpuParts(Model):
 
 
 class Cpu(Lever):
-    """Cores by ``taskset``, which every started process inherits; frequencies by the journal."""
+    """Cores by ``taskset``, which processes inherit."""
 
     key = "cpu"
     model = CpuParts | None
     unchanged = "all"
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Return rows for cores, governor and turbo."""
+        """Return rows for cores and frequencies."""
         parts = {"governor": CpuParts(governor="performance"), "turbo": CpuParts(turbo=False)}
         return [
             Finding(self.key, no_server() or refusal(CpuParts().check)),
@@ -121,7 +119,7 @@ class Cpu(Lever):
         ]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check the machine, and that the load and the background load exist here."""
+        """Check the machine and the load."""
         cpu = cpu_of(wish.level)
         cpu.check()
         if cpu.load and wish.plan.level_load(wish.name).generators:
@@ -133,17 +131,17 @@ class Cpu(Lever):
         return []
 
     def before_files(self, site: Site) -> None:
-        """Let everything around the server start on its cores."""
+        """Set the cores of new processes."""
         site.shell = replace(site.shell, cores=cpu_of(site.level).server or "")
 
     def before_start(self, site: Site) -> None:
-        """Let the server start on its cores, now and after a restart."""
+        """Set the server's cores."""
         site.cluster.shell = site.shell
         if cores := cpu_of(site.level).server:
             site.checks.append(lambda: _read_back(site.cluster, cores))
 
     def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
-        """Set the frequencies; return them and the cores, read back."""
+        """Set the frequencies; read everything back."""
         cpu, in_force = cpu_of(site.level), dict[str, str]()
         for tunable, value in cpu.tunables():
             in_force[tunable.name] = tunable.apply(value, scope)
@@ -158,7 +156,7 @@ class Cpu(Lever):
         return in_force
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return cores, governor and turbo by heading."""
+        """Return cores and frequencies."""
         cpu = cpu_of(plan.level(name))
         cells = {f"cores: {who}": cores for who, cores in cpu.cores.items()}
         cells |= {"CPU governor": cpu.governor} if cpu.governor else {}
@@ -170,12 +168,12 @@ class Cpu(Lever):
 
 
 def cpu_of(level: Level) -> CpuParts:
-    """Return a level's cores and frequencies; empty by default."""
+    """Return a level's cores and frequencies."""
     return CpuParts.model_validate(level.cpu or {})
 
 
 def _read_back(cluster: Cluster, cores: str) -> None:
-    """Check the cores of a server and all its processes; SettingError if they are others."""
+    """Check the cores of server processes."""
     server = psutil.Process(cluster.pid)
     for process in (server, *server.children(recursive=True)):
         if (on := known(process.cpu_affinity)) is not None and listed({*on}) != cores:
@@ -183,7 +181,7 @@ def _read_back(cluster: Cluster, cores: str) -> None:
 
 
 def _read_back_of_client(shell: Shell, cores: str) -> None:
-    """Check the cores of a process that starts as the load does; SettingError if they are others."""
+    """Check the cores of a new process."""
     status = replace(shell, cores=cores).do("cat", "/proc/self/status")
     (on,) = re.findall(r"^Cpus_allowed_list:\s*(\S+)$", status, re.MULTILINE)
     if listed(cores_of(on)) != cores:

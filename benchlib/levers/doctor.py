@@ -1,4 +1,4 @@
-"""``benchlib doctor``: reports what this machine can run."""
+"""What this machine can run."""
 
 import os
 from collections.abc import Callable
@@ -15,10 +15,7 @@ from benchlib.server.installations import find_installation, find_pgbench, insta
 
 
 def examine(data: Path) -> dict[str, Any]:
-    """Return facts and findings by section, in JSON types; unknown values are null.
-
-    ``levers`` has a row for each key and each part that may work alone. Changes nothing.
-    """
+    """Return facts and findings by section, in JSON types."""
     scratch, pgbench = scratch_root(), {True: "with pgbench", False: "no pgbench"}
     machine = facts.facts(scratch)
     return {

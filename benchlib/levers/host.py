@@ -1,11 +1,10 @@
-"""``host``: kernel tunables, set for a trial, read back, restored by the journal.
+"""Kernel tunables, which the journal restores.
 
-- any sysctl; ``kernel.sched_*`` in debugfs since Linux 5.13;
-- queue files of the servers' block devices, such as ``scheduler``. A partition uses its disk's queue;
-  disks below loop, RAID and mapped devices stay as they are;
-- ``transparent_hugepage``, ``transparent_hugepage.defrag``.
+- any sysctl; ``kernel.sched_*`` in debugfs since Linux 5.13
+- queue files of the servers' block devices; disks below loop, RAID and mapped devices stay as they are
+- ``transparent_hugepage``, ``transparent_hugepage.defrag``
 
-A final ``?`` makes a name optional: a remark says if it is left out.
+A name that ends in ``?`` is optional.
 
 Sources: Linux documentation, admin-guide/sysctl, block/queue-sysfs, admin-guide/mm/transhuge.
 """
@@ -54,7 +53,7 @@ _CHOSEN = re.compile(r"\[(.+?)\]")
 
 @dataclass(frozen=True)
 class Tunable:
-    """One kernel file that holds one value; ``disk``: the block device that it belongs to."""
+    """One kernel file with one value; ``disk``: its device."""
 
     name: str
     path: Path
@@ -64,7 +63,7 @@ class Tunable:
         return f"{self.name} of {self.disk}" if self.disk else self.name
 
     def unavailable(self, value: str | None = None) -> str | None:
-        """Return why it, or this value, cannot be set, or None."""
+        """Return why it, or this value, cannot be set."""
         try:
             # opening for writing changes nothing and shows more than the permissions
             os.close(os.open(self.path, os.O_RDWR))
@@ -79,22 +78,16 @@ class Tunable:
         return f"it offers {', '.join(offered)}, not {value}: if that is a module, load it"
 
     def read(self) -> str:
-        """Return the current value; of ``always [madvise] never`` the one in brackets.
-
-        Raises:
-            OSError: not readable.
-
-        """
+        """Return the value; of ``always [madvise] never`` the one in brackets."""
         text = self.path.read_text().strip()
         chosen = _CHOSEN.search(text)
         return chosen[1] if chosen else text
 
     def apply(self, value: str, scope: Scope) -> str:
-        """Record the former state, set a value, and return the value read back.
+        """Record the former state, set a value, and read it back.
 
         Raises:
             SettingError: the kernel refuses or changes it.
-
         """
         with os_errors_as(SettingError, f"the kernel refuses {self} {value}"):
             if self.read().split() != value.split():
@@ -108,7 +101,7 @@ class Tunable:
         return in_force
 
     def _former(self, value: str) -> Iterator[tuple[Path, str, str]]:
-        """Yield files with their former and new values; the last is restored first."""
+        """Yield files with former and new values; the last is restored first."""
         if pair := next((pair for pair in RATIOS.items() if self.name in pair), None):
             ratio, amount = (self.path.with_name(name.removeprefix("vm.")) for name in pair)
             yield from self._former_of_pair(ratio, amount, value)
@@ -123,9 +116,9 @@ class Tunable:
         yield self.path, self.read(), value
 
     def _former_of_pair(self, ratio: Path, amount: Path, value: str) -> Iterator[tuple[Path, str, str]]:
-        """Yield the active one of two files for one kernel value: setting one makes the other 0.
+        """Yield the active one of two files: setting one makes the other 0.
 
-        Source: Linux, mm/page-writeback.c. ``dirty_bytes`` refuses 0.
+        Source: Linux, mm/page-writeback.c.
         """
         for path in (ratio, amount):
             if (former := path.read_text().strip()) != "0":
@@ -137,24 +130,20 @@ class Tunable:
 
 
 def check(host: Mapping[str, int | str], devices: Sequence[str]) -> list[str]:
-    """Check a level's tunables; return remarks on those left out.
-
-    ``devices``: kernel names of the servers' block devices.
+    """Check tunables; return remarks on those left out.
 
     Raises:
-        PreflightError: one is not available, or both files of a value are set.
-
+        PreflightError: one is not available, or two contradict.
     """
     return _split(host, devices)[1]
 
 
 def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -> dict[str, str]:
-    """Set a level's tunables, recorded in the journal; return the values by name.
+    """Set tunables, recorded in the journal; return the values.
 
     Raises:
         PreflightError: one is no longer available.
         SettingError: the kernel refuses or changes a value.
-
     """
     wanted = _split(host, devices)[0]
     # a value of 0 follows from its other file; the scheduler resets nr_requests
@@ -165,7 +154,6 @@ def apply(host: Mapping[str, int | str], devices: Sequence[str], scope: Scope) -
 def _split(
     host: Mapping[str, int | str], devices: Sequence[str]
 ) -> tuple[list[tuple[Tunable, str]], list[str]]:
-    """Return the tunables to set, and remarks on those left out."""
     wanted: list[tuple[Tunable, str]] = []
     left_out, refused = list[str](), list[str]()
     for key, given in host.items():
@@ -193,7 +181,6 @@ def _obstacle(name: str, value: str | None, devices: Sequence[str]) -> str | Non
 
 
 def _tunables(name: str, devices: Sequence[str]) -> list[Tunable]:
-    """Return one tunable, or one per device."""
     if name in HUGE_PAGES:
         return [Tunable(name, facts.ROOT / "sys/kernel/mm/transparent_hugepage" / HUGE_PAGES[name])]
     if "." in name:
@@ -216,7 +203,7 @@ class Host(Lever):
     unchanged = "as found"
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Return whether any tunable can be set, and a row for each published one."""
+        """Return a row per published tunable."""
         devices = block_devices(facts.existing(scratch))
         parts = [Finding(f"host: {name}", _obstacle(name, None, devices)) for name in STUDIED.split()]
         none_works = (
@@ -225,20 +212,20 @@ class Host(Lever):
         return [Finding(self.key, none_works), *parts]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check each value; return remarks on those left out."""
+        """Check each value."""
         remarks = check(wish.level.host, storage_of(wish.level).devices(wish.scratch))
         return [("remark", remark) for remark in remarks]
 
     def before_files(self, site: Site) -> None:
-        """Add remarks on tunables left out."""
+        """Add remarks."""
         site.remarks += check(site.level.host, site.devices)
 
     def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
-        """Set the tunables and read them back."""
+        """Set the tunables."""
         return apply(site.level.host, site.devices, scope)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return each value, marked if it is optional."""
+        """Return the values."""
         return {
             key.removesuffix("?"): f"{value}, if it can be set" if key.endswith("?") else str(value)
             for key, value in plan.level(name).host.items()

@@ -1,4 +1,4 @@
-"""The base class of a level's keys: check, set, read back, describe."""
+"""The base class of levers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,10 +25,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?", re.IGNORECASE)
 
 
 def _bytes(value: object, info: ValidationInfo) -> object:
-    """Convert ``512MB`` (powers of 1024) or a share of the data to bytes.
-
-    The validation context's function ``data_mib`` returns the data's size.
-    """
+    """Convert ``512MB`` (powers of 1024) or a share of the data to bytes."""
     if not isinstance(value, str):
         return value
     if (share := share_of("data", value)) is not None:
@@ -45,7 +42,7 @@ Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 
 
 class Finding(NamedTuple):
-    """Whether a lever or a part of it works here; ``why_not`` is None if it does."""
+    """Whether a part of a lever works here; ``why_not`` is None if so."""
 
     name: str
     why_not: str | None
@@ -54,7 +51,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """MiB of disk (scratch directory) and memory for a level's servers."""
+    """MiB of scratch space and memory."""
 
     scratch: int
     memory: int = 0
@@ -62,7 +59,7 @@ class Needs:
 
 @dataclass
 class Wish:
-    """A level of a plan, to be checked here."""
+    """A level of a plan, to be checked."""
 
     plan: Plan
     name: str
@@ -70,12 +67,12 @@ class Wish:
 
     @cached_property
     def level(self) -> Level:
-        """Return the level merged with its base."""
+        """Return the level, merged."""
         return self.plan.level(self.name)
 
     @property
     def data_mib(self) -> int:
-        """Return the approximate size of data and background tables, without WAL."""
+        """Return the approximate size, without WAL."""
         workload = self.plan.level_workload(self.name)
         return workload.data_mib(self.plan.scale) + sum(beside.mib for beside in workload.beside)
 
@@ -118,10 +115,10 @@ class Site:
 class Lever:
     """One key of a level; by default its methods do nothing.
 
-    - ``model``: validates the value, unless :class:`~benchlib.plan.level.Level` does
+    - ``model``: validates the value, unless ``Level`` does
     - ``elsewhere``: works on an external server
     - ``of_server``: belongs to the server, not the load
-    - ``unchanged``: the table's text without the key
+    - ``unchanged``: the cell without the key
     """
 
     key: ClassVar[str]
@@ -133,11 +130,10 @@ class Lever:
     # --- values ---------------------------------------------------------------------
 
     def read(self, value: Any, context: Mapping[str, Any]) -> Any:
-        """Return the normalised value in JSON types; ``context`` resolves relative sizes.
+        """Return the value in JSON types; ``context`` resolves relative sizes.
 
         Raises:
-            ValueError: invalid, with place and reason.
-
+            ValueError: with place and reason.
         """
         adapter = TypeAdapter(self.model)
         try:
@@ -146,7 +142,7 @@ class Lever:
             raise ValueError(first_problem(reason)) from None
 
     def conflict(self, level: Level) -> str | None:
-        """Return the conflict with the level's other keys, or None."""
+        """Return the conflict with other keys."""
         if level.target and getattr(level, self.key) and not self.elsewhere:
             return f"'{self.key}' works on embedded servers only, 'target' names an external one: use only one of them"
         return None
@@ -154,26 +150,25 @@ class Lever:
     # --- checks ---------------------------------------------------------------------
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Return a row for the lever, and for each part that may work alone."""
+        """Return whether its parts work here."""
         return [Finding(self.key, no_server())]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
         """Check this machine; return facts as (name, text).
 
         Raises:
-            PreflightError: not supported; with reason and remedy.
-
+            PreflightError: with reason and remedy.
         """
         return []
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """Return the needs of the level, given those of the levers before."""
+        """Return the needs, given those of earlier levers."""
         return so_far
 
     # --- actions --------------------------------------------------------------------
 
     def settings(self, level: Level) -> dict[str, SettingValue]:
-        """Return the server parameters that it sets."""
+        """Return its server parameters."""
         return {}
 
     def before_files(self, site: Site) -> None:
@@ -186,39 +181,38 @@ class Lever:
         """Act on the running server."""
 
     def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
-        """Set values for trials, recorded in the journal; return them by name.
+        """Set values, recorded in the journal; return them by name.
 
         Raises:
             SettingError: the kernel refuses or changes a value.
-
         """
         return {}
 
     # --- texts ----------------------------------------------------------------------
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return the level's cells by row heading."""
+        """Return cells by row heading."""
         return {}
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Return the cell of a heading that the level does not set."""
+        """Return the cell without a value."""
         return self.unchanged
 
     def crash_costs(self, level: Level) -> list[str]:
         """Return the possible losses in a crash.
 
-        Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log", ``synchronous_commit``.
+        Source: PostgreSQL documentation, "Reliability and the Write-Ahead Log".
         """
         return []
 
 
 def no_server() -> str | None:
-    """Return why no embedded server can run here, or None."""
+    """Return why no embedded server runs here."""
     return None if installations() else "no PostgreSQL found"
 
 
 def refusal(attempt: Callable[..., object], *args: object) -> str | None:
-    """Return the error message of ``attempt``, or None."""
+    """Return the message of an error."""
     try:
         attempt(*args)
     except BenchlibError as reason:

@@ -1,4 +1,4 @@
-"""``load``: changes of the study's load at one level."""
+"""The key ``load``."""
 
 from benchlib.levers.lever import Lever
 from benchlib.plan.model import Plan
@@ -6,14 +6,14 @@ from benchlib.plan.words import rate_words
 
 
 class LoadLever(Lever):
-    """Clients, threads, rate and so on; the plan validates them."""
+    """Changes of the study's load."""
 
     key = "load"
     elsewhere = True
     of_server = False
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return the changed parts of the load."""
+        """Return the changes."""
         patch, cells = plan.level(name).load.model_dump(exclude_none=True), _cells(plan, name)
         changed = {*patch, *(heading for heading in cells if heading[0] == ":" and "variables" in patch)}
         return {heading: cell for heading, cell in cells.items() if heading in changed}

@@ -1,4 +1,4 @@
-"""``pooler``: pgbouncer between the load and the server, on the server's host.
+"""The key ``pooler``.
 
 Source: man page pgbouncer(5).
 """
@@ -26,19 +26,19 @@ _INI = Path(__file__).with_name("pgbouncer.ini")
 
 
 class Pooler(Model):
-    """Pooling mode, and the number of server connections."""
+    """Pooling mode, and number of server connections."""
 
     mode: Literal["session", "transaction", "statement"] = "transaction"
     pool_size: Annotated[int, Field(ge=1, le=10_000)] = 20
 
 
 def pooler_of(level: Level) -> Pooler | None:
-    """Return a level's pooler, or None."""
+    """Return a level's pooler."""
     return Pooler.model_validate(level.pooler) if level.pooler else None
 
 
 class PoolerLever(Lever):
-    """pgbouncer for the load only; a text sets the mode."""
+    """pgbouncer on the server's host, for the load only."""
 
     key = "pooler"
     model = Annotated[
@@ -51,7 +51,7 @@ class PoolerLever(Lever):
         return [Finding(self.key, no_server() or refusal(_pgbouncer))]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check that it is installed and supports the load."""
+        """Check that it supports the load."""
         if not (pooler := pooler_of(wish.level)):
             return []
         load, (_, version) = wish.plan.level_load(wish.name), _pgbouncer()
@@ -64,7 +64,7 @@ class PoolerLever(Lever):
         return [("pooler", name)]
 
     def after_start(self, site: Site) -> None:
-        """Start pgbouncer and read its settings back."""
+        """Start pgbouncer; read its settings back."""
         if not (pooler := pooler_of(site.level)):
             return
         server, (program, version) = site.cluster, _pgbouncer()
@@ -96,18 +96,13 @@ class PoolerLever(Lever):
         site.checks.append(check)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return the mode and the number of connections."""
+        """Return mode and connections."""
         pooler = pooler_of(plan.level(name))
         return {"pooler": f"mode {pooler.mode}, up to {pooler.pool_size} connections"} if pooler else {}
 
 
 def _pgbouncer() -> tuple[Path, tuple[int, ...]]:
-    """Return the program and its version.
-
-    Raises:
-        PreflightError: not installed.
-
-    """
+    """Return program and version."""
     if not (program := which("pgbouncer")):
         raise PreflightError("no pgbouncer found: install the package (Debian: apt install pgbouncer)")
     line = Shell(server_user()).run([program, "--version"], timeout_s=60).stdout

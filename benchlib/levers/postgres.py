@@ -1,4 +1,4 @@
-"""``postgres``: the PostgreSQL installation of a level."""
+"""The key ``postgres``."""
 
 from typing import Annotated
 
@@ -11,14 +11,14 @@ from benchlib.server.installations import find_installation
 
 
 def _version_text(value: object) -> object:
-    """Convert 16 to text; refuse 16.10, which a number would turn into 16.1."""
+    """Convert 16 to text, but not 16.10, which is read as 16.1."""
     if isinstance(value, float):
         raise ValueError(f'write the version as text, "{value}": a number loses its last zeros')
     return str(value) if isinstance(value, int) else value
 
 
 class Postgres(Lever):
-    """An installation, by version (``"16"``) or by the directory of its programs."""
+    """An installation, by version or program directory."""
 
     key = "postgres"
     model = Annotated[str | None, BeforeValidator(_version_text)]
@@ -29,6 +29,6 @@ class Postgres(Lever):
         return []
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return the version, or a placeholder for a directory."""
+        """Return the version."""
         installation = plan.level(name).postgres
         return {"PostgreSQL": unpublished(plan).get(installation, installation)} if installation else {}

@@ -1,7 +1,4 @@
-"""The replicas of one primary: start, monitor, verify.
-
-They have the primary's settings and one replication slot each.
-"""
+"""The replicas of one primary."""
 
 import contextlib
 import threading
@@ -39,10 +36,7 @@ _LAG = read_sql("lag")
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of :meth:`Replicas.verify`.
-
-    ``held``: replicas that fulfilled ``synchronous_commit`` at once. ``count``: the same on all servers.
-    """
+    """The result of :meth:`Replicas.verify`; ``held``: replicas with the final commit."""
 
     synchronous_commit: str
     held: tuple[str, ...]
@@ -52,7 +46,7 @@ class Verified:
 
 @dataclass
 class Replicas:
-    """The replicas of a primary; a commit waits for ``quorum`` of them."""
+    """Replicas, each with a slot; a commit waits for ``quorum`` of them."""
 
     primary: Cluster
     quorum: int = 0
@@ -64,7 +58,6 @@ class Replicas:
         Raises:
             ServerError: one failed or is too slow.
             SettingError: a limit or setting did not take effect.
-
         """
         slot = "SELECT pg_create_physical_replication_slot(%s, true)"
         for replica in self.members:
@@ -77,11 +70,11 @@ class Replicas:
 
     @property
     def names(self) -> list[str]:
-        """Return the replicas' names on the primary."""
+        """Return the replicas' names."""
         return [replica.name for replica in self.members]
 
     def waits_for(self) -> tuple[str, str | None]:
-        """Return the load's ``synchronous_commit`` and the event that commits wait for."""
+        """Return ``synchronous_commit``, and the event it waits for."""
         mode = str(self.primary.value("SHOW synchronous_commit"))
         return mode, _PROMISES[mode][0] if self.quorum and mode in _PROMISES else None
 
@@ -100,11 +93,10 @@ class Replicas:
         return "; ".join(faults) or None
 
     def settle(self) -> None:
-        """Replay all WAL and checkpoint the replicas, after the primary's checkpoint.
+        """Replay all WAL and checkpoint the replicas.
 
         Raises:
             ServerError: one is lost or too slow.
-
         """
         if fault := self.check():
             raise ServerError(fault)
@@ -115,13 +107,12 @@ class Replicas:
     def verify(self, count: str | None) -> Verified:
         """Verify ``synchronous_commit`` and the data right after a load; ``count`` is a query.
 
-        When a final commit returns, ``quorum`` replicas must have reached it. Then all running replicas
-        catch up and must return the primary's count.
+        When a final commit returns, ``quorum`` replicas must have it. Then all running replicas must return
+        the primary's count.
 
         Raises:
             InvariantError: the guarantee was broken, or counts differ.
             ServerError: the commit or a replica took too long.
-
         """
         mode, promise = self.waits_for()
         living = [replica for replica in self.members if replica.running]
@@ -143,12 +134,7 @@ class Replicas:
         return Verified(mode, held, wanted, tuple(warnings))
 
     def _acknowledged(self, living: Sequence[Replica], how_far: str | None) -> tuple[str, tuple[str, ...]]:
-        """Return a test commit's position, and the replicas that had reached it on return.
-
-        Raises:
-            ServerError: it took too long, or a server is gone.
-
-        """
+        """Return a test commit's position, and the replicas that had reached it on return."""
         with asking(), contextlib.ExitStack() as stack:
             # connect first, so that the answers come at once
             replicas = {replica.name: stack.enter_context(replica.connect()) for replica in living}
@@ -184,7 +170,7 @@ class Replicas:
 class Watch:
     """A monitor of replicas: enter it around the load, call it repeatedly.
 
-    ``lag`` has a row per replica and second (bytes of WAL, seconds), sampled in a thread.
+    ``lag``: rows in bytes of WAL and seconds.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -213,8 +199,7 @@ class Watch:
         """Record lost replicas.
 
         Raises:
-            ServerError: too few are left for the quorum: commits would wait for ever.
-
+            ServerError: too few are left: commits would wait for ever.
         """
         self._note_losses()
         left = len(self._replicas.members) - len(self._lost)

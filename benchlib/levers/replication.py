@@ -1,4 +1,4 @@
-"""``replication``: number of replicas, quorum, storage and hosts of a level."""
+"""The key ``replication``."""
 
 from functools import partial
 from pathlib import Path
@@ -66,35 +66,35 @@ class Replication(Model):
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Return each replica's storage; empty if shared."""
+        """Return each replica's storage, if any."""
         each = self.storage or ()
         return each * (self.replicas // (len(each) or 1))
 
     @property
     def waits_for(self) -> int:
-        """Return how many replicas a commit waits for; 0 if asynchronous."""
+        """Return how many replicas a commit waits for."""
         return int(self.quorum.split()[1]) if self.quorum else 0
 
     def standby_names(self) -> str | None:
-        """Return ``synchronous_standby_names``, or None if asynchronous."""
+        """Return ``synchronous_standby_names``."""
         names = ", ".join(f"replica{n}" for n in range(1, self.replicas + 1))
         return f"{self.quorum} ({names})" if self.quorum else None
 
 
 def replication_of(level: Level) -> Replication:
-    """Return a level's replication; by default no replica."""
+    """Return a level's replication."""
     return Replication.model_validate(level.replication or "standalone")
 
 
 class ReplicationLever(Lever):
-    """Replicas of an embedded cluster; see :mod:`.replicas`."""
+    """Replicas."""
 
     key = "replication"
     model = Replication | None
     unchanged = "no replica"
 
     def conflict(self, level: Level) -> str | None:
-        """Refuse ``synchronous_standby_names`` in the settings."""
+        """Refuse ``synchronous_standby_names``."""
         if level.replication and "synchronous_standby_names" in level.settings:
             return "'replication' decides synchronous_standby_names: leave it out of the settings"
         return super().conflict(level)
@@ -105,7 +105,7 @@ class ReplicationLever(Lever):
         return [Finding(self.key, lacking)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check version, WAL settings, disk space and pg_basebackup."""
+        """Check version, WAL settings and space."""
         wanted = replication_of(wish.level)
         if not wanted.replicas:
             return []
@@ -130,7 +130,7 @@ class ReplicationLever(Lever):
         return [remark for storage in wanted.storages for remark in storage.check(wish)]
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """Add a copy of the data for each local replica."""
+        """Add a copy per local replica."""
         wanted, own_mib = replication_of(wish.level), 0 if storage_of(wish.level).data else wish.data_mib
         if wanted.on:
             return so_far
@@ -144,7 +144,7 @@ class ReplicationLever(Lever):
         return {"synchronous_standby_names": names} if names else {}
 
     def after_start(self, site: Site) -> None:
-        """Create the replicas and wait until they stream."""
+        """Create the replicas."""
         wanted, primary, members = replication_of(site.level), site.cluster, list[Replica]()
         source = Source(str(primary.sockets), primary.port, primary.wanted, wanted.delay_ms)
         for number in range(1, wanted.replicas + 1):
@@ -166,15 +166,12 @@ class ReplicationLever(Lever):
         return cells
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Return "no replica", or "not given" for their storage."""
+        """Return the default."""
         return self.unchanged if heading == self.key else "not given"
 
 
 def replica_beside(site: Site, number: int, source: Source) -> Replica:
-    """Return a stopped replica with its own storage, or on the cluster's disk.
-
-    On another host that cluster is never created.
-    """
+    """Return a stopped replica, by default on the cluster's disk."""
     wanted, cluster = replication_of(site.level), site.cluster
     replica = Replica(cluster, number, source, site.program("pg_basebackup"))
     name = f"{site.name}-{replica.name}"

@@ -1,4 +1,4 @@
-"""``settings``: server parameters by name, as postgresql.conf text, or from such a file."""
+"""The key ``settings``."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,6 @@ _CRASH_COSTS = {
 
 
 def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]:
-    """Lower-case the names; refuse invalid and duplicate ones."""
     lowered: dict[str, SettingValue] = {}
     for name, value in settings.items():
         if not _NAME.fullmatch(name):
@@ -43,7 +42,7 @@ def _setting_names(settings: dict[str, SettingValue]) -> dict[str, SettingValue]
 
 
 def _by_name(value: object) -> object:
-    """Read a text, or the file that it names; return other values unchanged."""
+    """Read a text or a file."""
     if not isinstance(value, str):
         return value
     text, where = value, ""
@@ -64,14 +63,14 @@ _LIBRARIES = ("lib*", "lib*/p*", "lib*/*/postgresql")
 
 
 class Settings(Lever):
-    """Server parameters, written to a file and read back before each trial."""
+    """Server parameters."""
 
     key = "settings"
     model = Annotated[dict[str, SettingValue], BeforeValidator(_by_name), AfterValidator(_setting_names)]
     elsewhere = True
 
     def conflict(self, level: Level) -> str | None:
-        """Refuse parameters that locate files, sockets or the log."""
+        """Refuse parameters that benchlib decides."""
         if level.target:
             return None
         reasons = list[str]()
@@ -82,7 +81,7 @@ class Settings(Lever):
         return "; ".join(reasons) or None
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check that preloaded libraries are installed."""
+        """Check for preloaded libraries."""
         if wish.level.target:
             return []
         installation = find_installation(wish.level.postgres)
@@ -96,13 +95,13 @@ class Settings(Lever):
         return []
 
     def settings(self, level: Level) -> dict[str, SettingValue]:
-        """Return the level's parameters."""
+        """Return the parameters."""
         return dict(level.settings)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return each value as PostgreSQL spells it."""
+        """Return the values."""
         return {parameter: spelled(value) for parameter, value in plan.level(name).settings.items()}
 
     def crash_costs(self, level: Level) -> list[str]:
-        """Return the costs of parameters that reduce durability."""
+        """Return costs of reduced durability."""
         return [cost for name, cost in _CRASH_COSTS.items() if is_off(level.settings.get(name, "on"))]

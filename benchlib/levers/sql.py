@@ -1,4 +1,4 @@
-"""``sql``: statements that a level runs once, after its data are there."""
+"""The key ``sql``."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ _SHOWN = 200
 
 
 def _statements(value: Any) -> Any:
-    """Return statements as one text; a list is joined, the name of a file is read."""
+    """Return statements as one text."""
     if isinstance(value, list | tuple):
         value = "\n".join(_ended(str(one)) for one in value)
     if not isinstance(value, str):
@@ -39,13 +39,12 @@ def _statements(value: Any) -> Any:
 
 
 def _ended(text: str) -> str:
-    """Return statements with one semicolon at the end, after a last comment."""
     text = text.strip().rstrip("; \n")
     return f"{text}\n;" if text and tokens(text)[-1][1].startswith("--") else f"{text};"
 
 
 class SqlLever(Lever):
-    """A change of the schema: indexes, partitions, statistics, storage parameters, extensions."""
+    """Statements that run once, on the loaded data."""
 
     key = "sql"
     model = Annotated[str | None, BeforeValidator(_statements)]
@@ -53,6 +52,6 @@ class SqlLever(Lever):
     unchanged = "as loaded"
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return the statements in one line."""
+        """Return one line."""
         text = " ".join((plan.level(name).sql or "").split())
         return {"schema change": text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"} if text else {}

@@ -1,4 +1,4 @@
-"""``storage``: directories of data and WAL, and control group limits."""
+"""The key ``storage``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,19 +32,18 @@ class Storage(control_groups.Caps):
 
     @property
     def on_our_devices(self) -> bool:
-        """Whether all files are on file systems made for the study."""
+        """Whether all files are on file systems of the study."""
         return all(place and place.file_system for place in (self.data, self.wal or self.data))
 
     def devices(self, scratch: Path) -> tuple[str, ...]:
-        """Return the server's block devices; for a planned file system, the disk below."""
+        """Return the block devices, perhaps below a planned file system."""
         return _devices({kind: Path(place.path or scratch) for kind, place in self.places.items()}, scratch)
 
     def check(self, wish: Wish, copies: int = 1) -> list[tuple[str, str]]:
-        """Check directories, limits and space for ``copies``; return remarks.
+        """Check directories, limits and space; return remarks.
 
         Raises:
-            PreflightError: not supported; with reason and remedy.
-
+            PreflightError: with reason and remedy.
         """
         for place in self.places.values():
             volumes.check(place, wish.scratch)
@@ -55,27 +54,24 @@ class Storage(control_groups.Caps):
         return [("remark", remark) for remark in control_groups.remarks(self, ours=self.on_our_devices)]
 
     def needs(self, data_mib: int) -> Needs:
-        """Return a server's needs; images and tmpfs count in full."""
+        """Return a server's needs."""
         made = [place for place in self.places.values() if place.path is None]
         memory = sum((place.size or 0) >> 20 for place in made if place.file_system == "tmpfs")
         images = sum((place.size or 0) >> 20 for place in made) - memory
         return Needs(images + (0 if self.data else data_mib), memory)
 
     def provide(self, name: str, site: Site) -> dict[str, Path]:
-        """Create the directories of the server ``name``."""
+        """Create the directories."""
         return {
             kind: volumes.provide(place, f"{name}-{kind}", site.scratch, site.shell, site.scope)
             for kind, place in self.places.items()
         }
 
     def cap(self, server: Cluster, places: Mapping[str, Path], name: str, site: Site) -> None:
-        """Limit a stopped server; trials check the limits.
-
-        Evicts its files first: cached pages are not charged.
+        """Limit a stopped server. Its files are evicted, since cached pages are not charged.
 
         Raises:
             SettingError: the kernel refuses a limit.
-
         """
         if self.memory:
             for folder in places.values() if "data" in places else (server.placed, *places.values()):
@@ -103,20 +99,20 @@ class Storage(control_groups.Caps):
 
 
 class StorageLever(Lever):
-    """Directories (:mod:`.volumes`) and limits (:mod:`.control_groups`)."""
+    """Directories and limits."""
 
     key = "storage"
     model = Storage | None
     unchanged = "no cap"
 
     def conflict(self, level: Level) -> str | None:
-        """Refuse a WAL directory in initdb's options."""
+        """Refuse ``--waldir``."""
         if level.storage and any(option.split("=")[0] in _WAL_FOLDER for option in level.initdb):
             return "name the folder of the WAL in 'storage', not in the options of initdb"
         return super().conflict(level)
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Return rows for directories, file systems and limits."""
+        """Return rows for file systems and limits."""
         devices = block_devices(existing(scratch))
         small = {kind: Place(file_system=kind, size=320 << 20) for kind in get_args(FileSystem)}
         return [
@@ -127,7 +123,7 @@ class StorageLever(Lever):
         ]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check directories and limits; return remarks."""
+        """Check the storage."""
         return storage_of(wish.level).check(wish)
 
     def needs(self, wish: Wish, so_far: Needs) -> Needs:
@@ -140,7 +136,7 @@ class StorageLever(Lever):
         site.devices = _devices(site.places, site.scratch)
 
     def before_start(self, site: Site) -> None:
-        """Set the limits, after the files are copied."""
+        """Set the limits."""
         storage_of(site.level).cap(site.cluster, site.places, site.name, site)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
@@ -148,18 +144,18 @@ class StorageLever(Lever):
         return storage_of(plan.level(name)).words(plan)
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Return the default directory, or "no cap"."""
+        """Return the default."""
         return {"data": "scratch folder", "WAL": "with the data"}.get(heading, self.unchanged)
 
     def crash_costs(self, level: Level) -> list[str]:
-        """Return the cost of a file system in memory."""
+        """Return the cost of tmpfs."""
         lost = "a power cut loses the cluster, which is in memory (tmpfs)"
         places = storage_of(level).places.values()
         return [lost] if any(place.file_system == "tmpfs" for place in places) else []
 
 
 def storage_of(level: Level) -> Storage:
-    """Return a level's storage; empty by default."""
+    """Return a level's storage."""
     return Storage.model_validate(level.storage or {})
 
 
@@ -169,7 +165,7 @@ def _devices(places: Mapping[str, Path], scratch: Path) -> tuple[str, ...]:
 
 
 def _place_words(place: Place, folders: Mapping[str, str]) -> str:
-    """Return e.g. ``xfs of 4 GB (noatime)``; ``folders`` has the published names of paths."""
+    """Return e.g. ``xfs of 4 GB (noatime)``."""
     folder = folders[place.path] if place.path else ""
     if not place.file_system:
         return folder

@@ -1,4 +1,4 @@
-"""``target``: an external server instead of an embedded cluster."""
+"""The key ``target``."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ _MAKES_SCHEMA = re.compile(r"\bCREATE\s+SCHEMA\b", re.IGNORECASE)
 
 
 class TargetLever(Lever):
-    """A connection service or a URI; rights are checked before anything changes."""
+    """An external server: a connection service or a URI."""
 
     key = "target"
     model = Target | None
@@ -26,12 +26,12 @@ class TargetLever(Lever):
     unchanged = "the study's own"
 
     def survey(self, scratch: Path) -> list[Finding]:
-        """Return a note only."""
+        """Return a note."""
         note = "any server that a connection service or a URI reaches; a study checks it first"
         return [Finding(self.key, None, note)]
 
     def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check the server; return facts."""
+        """Check the server."""
         target, plan = target_of(wish.level), wish.plan
         workload = plan.level_workload(wish.name)
         if reason := _unfit(plan, wish.name, target, workload):
@@ -49,11 +49,11 @@ class TargetLever(Lever):
         )
 
     def conflict(self, level: Level) -> str | None:
-        """Refuse a schema change on a database in use."""
+        """Refuse a schema change in place."""
         return "'sql' changes a database, 'in_place' only reads it" if level.in_place and level.sql else None
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
-        """Return the external server."""
+        """Return the server."""
         target, settings = target_of(plan.level(name)), plan.level(name).settings
         if target is None:
             return {}
@@ -62,12 +62,12 @@ class TargetLever(Lever):
 
 
 def target_of(level: Level) -> Target | None:
-    """Return a level's external server, or None."""
+    """Return a level's external server."""
     return Target.model_validate(level.target) if level.target else None
 
 
 def _unfit(plan: Plan, name: str, target: Target | None, workload: Workload) -> str | None:
-    """Return why the level's workload or rate does not fit its server, or None."""
+    """Return why a level is impossible."""
     rate, template = plan.asked_rate(name), workload.template
     if target and target.in_place:
         if share_of(CAPACITY, rate):
@@ -81,7 +81,7 @@ def _unfit(plan: Plan, name: str, target: Target | None, workload: Workload) -> 
 
 
 def _not_only_reading(plan: Plan, name: str, workload: Workload) -> str | None:
-    """Return why a workload cannot run on a database in use, or None."""
+    """Return why a workload may write."""
     if workload.tool != "pgbench" or workload.beside:
         return "in place, pgbench runs scripts at a limited rate: use a workload without background clients"
     load = plan.level_load(name)

@@ -1,7 +1,6 @@
-"""The directories of a server: the user's, or on a file system made for the study.
+"""The directories of a server.
 
-A loop file is written in full, since first writes to a sparse one are slower, and reused in the run.
-Direct I/O avoids caching twice.
+First writes to a sparse loop file are slower, so it is written in full. Direct I/O avoids caching twice.
 """
 
 import os
@@ -35,10 +34,9 @@ _TRIAL_SIZE = 320 * facts.MEBIBYTE
 
 
 class Place(Model):
-    """A directory of the server.
+    """A directory of the server, perhaps on a file system made for the study.
 
-    A loop file is in ``path`` or the scratch directory. ``size`` is in bytes. A text is a ``path`` (``/…``)
-    or a ``file_system``.
+    A text is a ``path`` (``/…``) or a ``file_system``.
     """
 
     path: Annotated[str | None, Field(pattern="^/")] = None
@@ -70,8 +68,7 @@ def check(place: Place, scratch: Path) -> None:
     """Check a place by mounting a small copy in a temporary namespace.
 
     Raises:
-        PreflightError: not supported; with reason and remedy.
-
+        PreflightError: with reason and remedy.
     """
     if place.path is not None:
         _check_folder(Path(place.path), for_server=place.file_system is None)
@@ -117,11 +114,8 @@ def _try(place: Place) -> None:
 def provide(place: Place, name: str, scratch: Path, shell: Shell, scope: Scope) -> Path:
     """Create a private empty directory (0700); the journal removes it.
 
-    The mount's path contains ``scratch``, the run's directory, and ``name``.
-
     Raises:
-        TrialError: failed; with the program's output.
-
+        TrialError: with the program's output.
     """
     if place.file_system is None:
         return shell.make_directory(_home(place, scratch, scope) / name)
@@ -134,13 +128,10 @@ def provide(place: Place, name: str, scratch: Path, shell: Shell, scope: Scope) 
 
 
 def mount_image(place: Place, image: Path, name: str, scratch: Path, scope: Scope) -> Path:
-    """Mount a copy of an image; return the server's directory in it.
-
-    Its own journal recovers the file system.
+    """Mount a copy of an image; its own journal recovers it.
 
     Raises:
-        TrialError: failed; with the program's output.
-
+        TrialError: with the program's output.
     """
     return _mount(place, _attach(image, scratch, scope), name, scratch, scope)
 
@@ -161,7 +152,7 @@ def _home(place: Place, scratch: Path, scope: Scope) -> Path:
 
 
 def _image(folder: Path, size: int, scratch: Path) -> Path:
-    """Return an unused file of this size, or write a new one."""
+    """Return an unused file, or a new one."""
     spare = {image.stat().st_size: image for image in folder.glob("image-*") if not loop_devices(image)}
     if size in spare:
         return spare[size]
@@ -187,19 +178,14 @@ def _attach(image: Path, scratch: Path, scope: Scope) -> str:
 
 
 def _run(argv: list[str | Path], scratch: Path) -> str:
-    """Run a program in the run's directory, where the guardian finds it.
-
-    Raises:
-        TrialError: it failed.
-
-    """
+    """Run a program where the guardian finds it."""
     done = Shell().run(argv, cwd=scratch, timeout_s=3600)
     done.insist(TrialError, "no space for the server's files: free some, or set another 'path'")
     return done.stdout.strip()
 
 
 def _mount_options(place: Place) -> str:
-    """Return the mount options; the user's come later and win."""
+    """Return the options; the user's win."""
     options = place.mount_options or "defaults"
     if place.file_system == "tmpfs":
         return f"{options},mode=0755,size={place.size}"

@@ -1,1 +1,1 @@
-"""Load tools: command lines, output and logs."""
+"""Load tools."""

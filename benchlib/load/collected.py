@@ -1,8 +1,7 @@
 """Converts a directory of outputs to trials. Pure.
 
 In a path (``pg16/run3.txt``) a number after a word such as *run* is the block, the rest the level.
-Different clients, scale, script or protocol are different levels. In pgbench-tools' ``SERVER/SET/TEST``
-the test numbers only the order.
+In pgbench-tools' ``SERVER/SET/TEST`` the test is no block.
 """
 
 import itertools
@@ -52,7 +51,7 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Source:
-    """A file: relative path, text, modification time (seconds)."""
+    """A file: relative path, text, modification time."""
 
     name: str
     text: str
@@ -61,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Collected:
-    """Runs as rows of :data:`COLUMNS`, files without runs, and limits of the data."""
+    """Runs as rows of :data:`COLUMNS`, files without runs, limits."""
 
     rows: list[dict[str, Any]]
     passed_over: list[str]
@@ -69,11 +68,10 @@ class Collected:
 
 
 def collect(sources: Iterable[Source], level: str | None = None, block: str | None = None) -> Collected:
-    """Return the runs as trials; the first groups of ``level`` and ``block`` match paths.
+    """Return the runs as trials; ``level`` and ``block`` are patterns for paths.
 
     Raises:
-        InputError: an unreadable run, a pattern without match, or unclear levels.
-
+        InputError: an unreadable run, or unclear levels.
     """
     runs, passed_over, errors = list[dict[str, Any]](), list[str](), list[str]()
     for source in sorted(sources, key=lambda source: (source.at_s, _natural(source.name))):
@@ -120,7 +118,6 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key by which ``run2`` comes before ``run10``."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -164,7 +161,7 @@ def _found(pattern: str, path: str, option: str) -> re.Match[str]:
 
 
 def _by_conditions(frame: pd.DataFrame) -> "pd.Series[str]":
-    """Return the levels, split where runs differ in conditions."""
+    """Return the levels, split by conditions."""
     names = frame["level"].where(frame["level"] != "all", "")
     for key, title in _CONDITIONS.items():
         differ = frame.groupby("level")[key].transform("nunique", dropna=False) > 1

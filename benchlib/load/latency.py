@@ -1,4 +1,4 @@
-"""Transaction latencies of a trial: pgbench's log as compressed Parquet, and its quantiles."""
+"""Transaction latencies of a trial, as compressed Parquet."""
 
 import json
 import os
@@ -45,10 +45,7 @@ _TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 @dataclass(frozen=True)
 class Latency:
-    """Latencies of a trial's successful transactions; quantiles are interpolated, or None.
-
-    ``scripts_p95_ms``: by script, from 0; empty if the log does not name scripts.
-    """
+    """Latencies of a trial's successful transactions; by script from 0."""
 
     quantiles_ms: dict[str, float | None]
     transactions: int
@@ -56,12 +53,11 @@ class Latency:
 
 
 def client_logs(folder: Path) -> list[Path]:
-    """Return the log files in the load tool's directory."""
+    """Return the log files in a directory."""
     return [folder / name for name in host_files.listed(folder, foreign=True)]
 
 
 def _open(path: Path, owner: int) -> pa.NativeFile:
-    """Open another user's log by descriptor."""
     descriptor = host_files.opened(path, owner=owner)
     try:
         return pa.OSFile(f"/dev/fd/{descriptor}")
@@ -70,15 +66,14 @@ def _open(path: Path, owner: int) -> pa.NativeFile:
 
 
 def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str], owner: int | None = None) -> None:
-    """Save the logs of one pgbench (command line ``argv``) as one Parquet file with ``SCHEMA``.
+    """Save the logs of one pgbench (command line ``argv``) as one file with ``SCHEMA``.
 
-    ``owner``: the files' user. Torn last lines are dropped. A failure leaves no file.
+    ``owner``: the files' user. Torn last lines are dropped.
 
     Raises:
         ParseError: a line that is not of this log.
         InputError: there is no log.
         StudyError: the disk refused.
-
     """
     if not files:
         raise InputError("no transaction log: run pgbench with --log")
@@ -144,7 +139,7 @@ def read_latency(path: Path) -> Latency:
 
 
 def thin_log(path: Path, target: Path) -> bool:
-    """Write a smaller log with the same :class:`Latency`; return False if it is already small."""
+    """Write a log with the same :class:`Latency`; return False if already thin."""
     with _readable(path):
         if _note(path).get("thin"):
             return False
@@ -159,7 +154,7 @@ def thin_log(path: Path, target: Path) -> bool:
 
 
 def _note(path: Path) -> dict[str, Any]:
-    """Return the file's note, after a check of its size when unpacked."""
+    """Return the note, if the unpacked size is plausible."""
     about, size = pq.read_metadata(path), path.stat().st_size
     note = json.loads((about.metadata or {})[_NOTE])
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
@@ -176,7 +171,7 @@ def _note(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn all errors of a damaged file into one that names it."""
+    """Convert all errors of a damaged file."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as reason:

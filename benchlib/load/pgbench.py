@@ -1,6 +1,6 @@
-"""pgbench: run a load, or load its tables as a measurement.
+"""pgbench.
 
-Always the newest pgbench. Source of the options: PostgreSQL documentation, "pgbench".
+Source: PostgreSQL documentation, "pgbench".
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ LOADING = {
 
 
 class Pgbench(LoadTool):
-    """pgbench with built-in or other scripts, on any tables."""
+    """pgbench with any scripts and tables."""
 
     name: ClassVar = "pgbench"
     kind: ClassVar = "pgbench_summary"
 
     def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """Return also the scale, which pgbench knows for its own tables only."""
+        """Return the load, with the scale of pgbench's tables."""
         return {
             "clients": load.clients,
             "threads": min(max(load.threads, len(load.generators)), load.clients),  # each generator has one
@@ -36,11 +36,11 @@ class Pgbench(LoadTool):
         }
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """Return the command that creates pgbench's tables, if needed."""
+        """Return the command for pgbench's tables, if needed."""
         return _init_argv(self.program, connection, workload, scale) if workload.pgbench_tables else []
 
     def argv(self, job: Job) -> list[str]:
-        """Return the command that runs the job's scripts, with progress each second."""
+        """Return the command, with progress each second."""
         load, workload = job.load, job.workload
         # for built-in scripts pgbench reads the scale from its tables; other scripts need the option
         own_scripts = any(
@@ -75,24 +75,24 @@ class Pgbench(LoadTool):
 
 
 class PgbenchInit(LoadTool):
-    """``pgbench --initialize``; needs no warm-up."""
+    """``pgbench --initialize``, without warm-up."""
 
     name: ClassVar = "pgbench --initialize"
     kind: ClassVar = "pgbench_init"
     warms: ClassVar = False
 
     def refusal(self, load: Load) -> str | None:
-        """Refuse latency quantiles and several generators."""
+        """Refuse latencies and several generators."""
         if load.transaction_log:
             return "loading has no transactions, but the metric needs their latencies"
         return "only one host can load the tables: name one in 'from'" if load.generators[1:] else None
 
     def conditions(self, load: Load, workload: Workload, scale: int) -> dict[str, Any]:
-        """Return the scale; there are no clients."""
+        """Return the scale."""
         return {"scale": scale}
 
     def argv(self, job: Job) -> list[str]:
-        """Return the command that creates the tables."""
+        """Return the command."""
         return _init_argv(self.program, job.connection, job.workload, job.scale)
 
     def limit_s(self, load: Load) -> float:
@@ -100,7 +100,7 @@ class PgbenchInit(LoadTool):
         return FILL_LIMIT_S
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        """Return the loading times and the rows per second."""
+        """Return loading times and rows per second."""
         rows, phases = parsed["rows"], parsed["phases_s"]
         seconds = phases["total"]
         parts = {
@@ -111,14 +111,14 @@ class PgbenchInit(LoadTool):
 
 
 def _init_argv(program: Path, connection: Connection, workload: Workload, scale: int) -> list[str]:
-    """Return the command for ``scale`` × 100,000 accounts (about 15 MB each)."""
+    """Return the command; a scale is about 15 MB."""
     fillfactor = workload.fillfactor if workload.fillfactor != 100 else None
     options = {"--scale": scale, "--fillfactor": fillfactor, "--quiet": True}
     return [str(program), "--initialize", *_options(connection, options), connection.dbname]
 
 
 def _options(connection: Connection, values: Mapping[str, Any]) -> list[str]:
-    """Return long options, first those of the connection; None and False are left out."""
+    """Return long options; None and False are left out."""
     options = {"--host": connection.host, "--port": connection.port, "--username": connection.user, **values}
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     texts = {

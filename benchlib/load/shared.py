@@ -1,4 +1,4 @@
-"""Distributed load: split a load among generators, and merge their reports."""
+"""Distributed load."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,7 @@ _MAX_SEED = 2**31 - 1
 
 
 def split(load: Load, seed: int) -> dict[str, tuple[Load, int]]:
-    """Return each generator's load and seed: equal shares of clients, threads and rate.
-
-    Generators without clients are left out.
-    """
+    """Return the load and seed of each generator that gets a client."""
     names = load.generators[: load.clients]
     clients = _equal_parts(load.clients, len(names))
     threads = _equal_parts(max(load.threads, len(names)), len(names))
@@ -36,7 +33,7 @@ def _equal_parts(count: int, parts: int) -> list[int]:
 
 
 def measured_from(began_s: Sequence[float], reports: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return when each generator began to measure: after it connected."""
+    """Return when each generator had connected."""
     took = [(report.get("initial_connection_ms") or 0) / 1000 for report in reports]
     return [begin + connected for begin, connected in zip(began_s, took, strict=True)]
 
@@ -44,7 +41,7 @@ def measured_from(began_s: Sequence[float], reports: Sequence[Mapping[str, Any]]
 def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) -> float | None:
     """Return the transactions per second while all measured, or None.
 
-    A sum of speeds is too high if one generator runs alone.
+    A sum of speeds is too high if one runs alone.
     """
     if not all(report["transactions"] and report["tps"] for report in reports):
         return None
@@ -67,7 +64,7 @@ def common_tps(reports: Sequence[Mapping[str, Any]], begins: Sequence[float]) ->
 def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -> dict[str, Any]:
     """Merge generators' reports: sum counts, weight means.
 
-    With ``begins`` speeds refer to the common time; else they are sums. Percentiles come from the logs.
+    With ``begins`` speeds refer to the common time.
     """
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
     total = {
@@ -132,7 +129,7 @@ def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[di
 
 
 def overlap(windows: Sequence[tuple[float, float]]) -> float:
-    """Return the share (0 to 1) of the total time in which all measured; windows are (begin, end)."""
+    """Return the share (0 to 1) of the time in which all measured."""
     begins, ends = zip(*windows, strict=True)
     total = max(ends) - min(begins)
     return max(min(ends) - max(begins), 0.0) / total if total > 0 else 0.0

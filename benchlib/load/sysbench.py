@@ -1,4 +1,4 @@
-"""sysbench 1.0 for PostgreSQL; libpq adds passwords from the environment.
+"""sysbench 1.0 for PostgreSQL.
 
 Source: ``sysbench --help``, ``sysbench oltp_write_only help``.
 """
@@ -21,7 +21,6 @@ def find_sysbench() -> Path:
 
     Raises:
         PreflightError: not installed.
-
     """
     if program := which("sysbench"):
         return program
@@ -29,13 +28,13 @@ def find_sysbench() -> Path:
 
 
 class Sysbench(LoadTool):
-    """One of sysbench's tests, with a thread per client."""
+    """A test of sysbench."""
 
     name: ClassVar = "sysbench"
     kind: ClassVar = "sysbench"
 
     def refusal(self, load: Load) -> str | None:
-        """Return the requested features that only pgbench has."""
+        """Return the features that only pgbench has."""
         changed = load.model_dump(exclude_defaults=True).keys() - _SUPPORTED
         refused = [name for name in Load.model_fields if name in changed]
         refused += ["protocol 'extended'"] * (load.protocol == "extended")
@@ -43,13 +42,13 @@ class Sysbench(LoadTool):
         return f"sysbench cannot do {', '.join(refused)}" if refused else None
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """Return the command that fills the tables, several in parallel."""
+        """Return the command that fills the tables."""
         assert workload.sysbench is not None
         options = {"threads": min(4, workload.sysbench.tables)}
         return [*self._argv(connection, workload, scale, options), "prepare"]
 
     def argv(self, job: Job) -> list[str]:
-        """Return the command that runs the test, with progress each second."""
+        """Return the command, with progress each second."""
         load = job.load
         options = {
             "threads": load.clients,
@@ -63,7 +62,7 @@ class Sysbench(LoadTool):
         return [*self._argv(job.connection, job.workload, job.scale, options), "run"]
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        """Return clients (threads) and retries (ignored errors)."""
+        """Return threads as clients, errors as retries."""
         return {
             "errors": parsed["error_lines"],
             "clients": parsed["threads"],

@@ -1,4 +1,4 @@
-"""The base class of load tools: fill a server, run a job, report in common terms."""
+"""The base class of load tools."""
 
 import re
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ _NO_REASON = ("progress:", "pgbench: setting random seed")
 
 @dataclass(frozen=True)
 class Connection:
-    """A load tool's server; libpq replaces None. ``host`` may be a socket directory."""
+    """A load tool's server; None leaves the choice to libpq."""
 
     host: str | None = None
     port: int | None = None
@@ -40,7 +40,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a load tool; ``scripts`` have their files unless built in."""
+    """One run of a load tool, with the scripts' files."""
 
     connection: Connection
     workload: Workload
@@ -53,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class LoadTool(ABC):
-    """A program that fills and loads a server; ``warms``: needs a warm-up."""
+    """A program that fills and loads a server."""
 
     program: Path
     name: ClassVar[str]
@@ -61,11 +61,11 @@ class LoadTool(ABC):
     warms: ClassVar[bool] = True
 
     def refusal(self, load: Load) -> str | None:
-        """Return the unsupported part of a load, or None."""
+        """Return the unsupported part of a load."""
         return None
 
     def fill_argv(self, connection: Connection, workload: Workload, scale: int) -> list[str]:
-        """Return the command that creates the tool's own tables, or an empty list."""
+        """Return the command for the tool's own tables."""
         return []
 
     @abstractmethod
@@ -77,7 +77,7 @@ class LoadTool(ABC):
         return {"clients": load.clients}
 
     def limit_s(self, load: Load) -> float:
-        """Return a time limit that allows for slow connecting."""
+        """Return the time limit, with slow connecting."""
         return load.duration_s + 120 + 2 * load.clients
 
     def fill(self, shell: Shell, connection: Connection, workload: Workload, scale: int) -> None:
@@ -93,7 +93,6 @@ class LoadTool(ABC):
         Raises:
             LoadError: it failed, lost a client, or did nothing.
             ParseError: the report is missing or contradictory.
-
         """
         if returncode != 0:
             raise LoadError(ending(self.name, returncode, stdout, stderr))
@@ -105,13 +104,10 @@ class LoadTool(ABC):
         return report
 
     def read(self, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
-        """Parse output into pgbench's terms; unknown values are None.
-
-        Always has ``complete``, ``errors``, ``seed``, and ``_FIGURES`` and ``_LISTS``.
+        """Parse output into pgbench's terms; all of ``_FIGURES`` and ``_LISTS`` are present.
 
         Raises:
             ParseError: the output is not reliable.
-
         """
         parsed = parse_text(output, kind=self.kind, argv=list(argv) if argv else None)
         seed = _SEED.search(output)
@@ -120,7 +116,7 @@ class LoadTool(ABC):
         return {**common, **parsed, **self.translated(parsed)}
 
     def translated(self, parsed: dict[str, Any]) -> dict[str, Any]:
-        """Return common keys from the tool's own."""
+        """Return common keys from the tool's."""
         return {}
 
 
@@ -131,6 +127,6 @@ def ending(name: str, returncode: int, stdout: str, stderr: str = "") -> str:
 
 
 def _reason(stdout: str, stderr: str) -> str:
-    """Return the line with the reason; sysbench prints it on stdout."""
+    """Return the line with the reason."""
     lines = [line for line in Text(f"{stdout}\n{stderr}").lines if line and not line.startswith(_NO_REASON)]
     return (faults(lines) or lines[-1:] or ["no output"])[0]

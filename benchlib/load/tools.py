@@ -1,4 +1,4 @@
-"""Selects a workload's load tool: pgbench, its initialisation, or sysbench."""
+"""Selects a workload's load tool."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ _TOOLS: dict[Tool, type[LoadTool]] = {"pgbench": Pgbench, "pgbench-init": Pgbenc
 
 
 def load_tool(name: Tool, pgbench: Path) -> LoadTool:
-    """Return a tool by name; ``pgbench`` is the one used for all servers."""
+    """Return a tool; ``pgbench`` is the same for all servers."""
     return _TOOLS[name](find_sysbench() if name == "sysbench" else pgbench)
 
 
@@ -25,21 +25,20 @@ def check(workload: Workload, load: Load) -> None:
 
     Raises:
         PreflightError: not installed or not supported.
-
     """
     if refusal := load_tool(workload.tool, Path("pgbench")).refusal(load):
         raise PreflightError(f"workload '{workload.name}': {refusal}")
 
 
 def read(tool: Tool, output: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Parse a tool's output into common terms."""
+    """Parse a tool's output."""
     return _TOOLS[tool](Path(tool)).read(output, argv)
 
 
 def misfit(
     plan: Plan, trial: Trial, argv: Sequence[str], report: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return how a trial's command line or report contradicts the plan, or None."""
+    """Return how a command line or report contradicts the plan."""
     level = trial.level
     load, workload = plan.level_load(level), plan.level_workload(level)
     tool = _TOOLS[workload.tool](Path(workload.tool))
@@ -56,7 +55,6 @@ def misfit(
 
 
 def _option(word: str) -> tuple[str, str]:
-    """Split an option into name and value."""
     define = "--define=" if word.startswith("--define=") else ""
     name, _, value = word.removeprefix(define).partition("=")
     return define + name, value

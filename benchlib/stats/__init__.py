@@ -1,4 +1,4 @@
-"""Statistics of a study: from data frames to verdicts. Names load on first use: scipy takes a second."""
+"""The statistics. Names load on first use: scipy takes a second."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The result of an analysis: verdicts as a table, with their limits."""
+"""The result of an analysis."""
 
 from __future__ import annotations
 
@@ -17,17 +17,12 @@ from benchlib.stats.limits import Concern
 class Analysis:
     """The verdicts on one factor by one metric.
 
-    ``table`` has a row per level: baseline, controls, others. Levels are compared with the geometric mean of
-    baseline and controls, controls with the baseline alone.
+    ``table`` has a row per level: baseline, controls, others. Columns: those of :func:`benchlib.compare`,
+    ``sd`` (in the metric's unit), ``cv`` (percent).
 
-    - ``mean, sd``: arithmetic, in the metric's unit; ``cv, percent_change, ci_*, mde_percent`` in percent.
-    - ``ci_*``: the simultaneous interval at 1 - alpha. ``p_value``: single. ``p_adjusted``: for the family.
-    - ``mde_percent``: the smallest increase found with 80 % power.
-    - ``blocks_needed``: total blocks that would settle an inconclusive level, else NaN.
-
-    ``against``: the reference of each compared level. ``differences``: ``block, level, percent``.
-    ``errors``: ``level, against, estimate, error, df, equal_low, equal_high`` on the log scale.
-    ``residual_sd``: of a trial, in log units; NaN if unknown.
+    - ``against``: level → reference; ``differences``: ``block, level, percent``
+    - ``errors``: ``level, against, estimate, error, df, equal_low, equal_high``, on the log scale
+    - ``residual_sd``: a trial's deviation in log units
     """
 
     table: pd.DataFrame
@@ -45,11 +40,11 @@ class Analysis:
 
     @property
     def asked(self) -> list[str]:
-        """Return the compared levels without the controls."""
+        """Return the compared levels without controls."""
         return [name for name in self.against if name not in self.controls]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON of ``benchlib analyze --json``: plain types, null for missing values."""
+        """Return the JSON of ``benchlib analyze --json``."""
         table = self.table.astype({"blocks_needed": "Int64"}).replace([np.inf, -np.inf], np.nan)
         return {
             "baseline": self.baseline,
@@ -60,6 +55,6 @@ class Analysis:
         }
 
     def doubts(self, level: str) -> list[Concern]:
-        """Return the grave limits that make a level's comparison invalid."""
+        """Return the grave limits that concern a level's comparison."""
         concerned = (None, level, self.against[level], *self.controls)
         return [w for w in self.warnings if w.grave and w.level in concerned]

@@ -1,4 +1,4 @@
-"""Studies of the same comparisons: differences of effects, and change points."""
+"""Comparisons of studies."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,10 @@ WITHOUT = "change points are not computed: apache-otava is missing; 'pip install
 def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: float) -> pd.DataFrame:
     """Return how effects differ between two studies, a row per common comparison.
 
-    Both are frames of :func:`benchlib.compare` without controls. Columns: those of both with ``_first`` and
-    ``_second``; ``percent_change, ci_low, ci_high`` (ratio of the effects, in percent); ``p_value``; ``verdict``.
+    Both are frames of :func:`benchlib.compare` without controls. Columns: theirs with ``_first`` and
+    ``_second``, and the ratio's ``percent_change, ci_low, ci_high, p_value, verdict``.
 
-    Method: variances of the log-ratios add up, with degrees of freedom by Welch and Satterthwaite. Intervals
-    and verdicts are adjusted for the number of comparisons (Sidak) at ``alpha``.
+    Method: Welch and Satterthwaite, adjusted by Sidak.
     """
     first, second = (
         effects.assign(estimate=np.log1p(effects["percent_change"] / 100)) for effects in (one, other)
@@ -39,9 +38,9 @@ def between(one: pd.DataFrame, other: pd.DataFrame, *, alpha: float, margin: flo
 
 
 def change_points(factors: Sequence[float], margin: float) -> list[int] | None:
-    """Return the indices at which a series of effects (factors) changes; None without apache-otava.
+    """Return the indices at which a series of effects changes; None without apache-otava.
 
-    Method: e-divisive means (Matteson and James, 2014), p = 0.001. Changes below ``margin`` are ignored.
+    Method: e-divisive means (Matteson and James, 2014), p = 0.001.
     """
     try:
         from otava.analysis import compute_change_points

@@ -1,7 +1,7 @@
 """The block model: log value = block + level + error, by least squares.
 
-Source: intra-block analysis, H. Scheffé, *The Analysis of Variance* (1959), chapter 5. Each contrast has its own
-noise. Variances are moderated toward the family's mean (after G. K. Smyth, 2004, with a fixed small prior).
+Source: intra-block analysis, H. Scheffé, *The Analysis of Variance* (1959), chapter 5. Variances are
+moderated (G. K. Smyth, 2004) with a fixed small prior.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ _RCOND = 1e-10
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of contrasts: a trial's ``sd`` (..., c) in log units and its ``df`` (c,).
+    """The noise of contrasts: a trial's ``sd`` (..., c) in log units, with ``df`` (c,).
 
-    ``shared``: variances are moderated together, so statistics correlate as Dunnett's.
+    ``shared``: statistics correlate as Dunnett's.
     """
 
     sd: np.ndarray
@@ -31,8 +31,8 @@ class Noise:
 class Fit:
     """A fitted block model: ``effects`` (k, up to a constant), ``unscaled`` covariance (k, k).
 
-    ``logs`` and ``residual`` (blocks, k) are NaN for missing trials. ``hosts`` (blocks, hosts) is 1 where a host
-    ran the block; each host has level effects of its own.
+    ``logs`` and ``residual`` (blocks, k) are NaN if missing. ``hosts`` (blocks, hosts) is 1 where a host
+    ran the block.
     """
 
     effects: np.ndarray
@@ -44,11 +44,11 @@ class Fit:
 
     @property
     def residual_sd(self) -> float:
-        """Return the pooled deviation of a trial in log units; NaN if unknown."""
+        """Return a trial's pooled deviation in log units."""
         return float(np.sqrt(np.nansum(self.residual**2) / self.df)) if self.df > 0 else float("nan")
 
     def noise(self, weights: np.ndarray) -> Noise:
-        """Return the noise of contrasts (c, k), each from its differences inside blocks and hosts."""
+        """Return the noise of contrasts (c, k)."""
         difference, size = in_blocks(self.residual, weights)
         scaled = difference / size
         counts = self.hosts.T @ np.isfinite(scaled).astype(float)
@@ -60,7 +60,7 @@ class Fit:
     def contrasts(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return estimates (c,) and unscaled covariance (c, c) of contrasts (c, k).
 
-        Contrasts of levels that no chain of blocks connects are NaN.
+        Unconnected levels give NaN.
         """
         estimate = weights @ self.effects
         unscaled = weights @ self.unscaled @ weights.T
@@ -70,9 +70,9 @@ class Fit:
         return estimate, unscaled
 
     def contrasts_alone(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return :meth:`contrasts`, each from the trials of its own levels only.
+        """Return :meth:`contrasts`, each from its own levels' trials.
 
-        A joint fit assumes equal noise for all levels if trials are missing.
+        A joint fit of incomplete blocks would assume equal noise.
         """
         estimate, unscaled = self.contrasts(weights)
         for row in np.flatnonzero(np.isfinite(estimate)) if np.isnan(self.logs).any() else ():
@@ -91,13 +91,13 @@ class Fit:
 
 
 def _estimable(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Return whether a chain of blocks connects the levels of each contrast (..., k)."""
+    """Return whether blocks connect the levels of each contrast (..., k)."""
     connected = np.linalg.pinv(covariance, _RCOND, hermitian=True) @ covariance
     return np.asarray(np.isclose(weights @ connected, weights, atol=1e-8).all(axis=-1))
 
 
 def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return contrasts (c, k) of values (blocks, k) inside blocks, and their deviation per value's."""
+    """Return contrasts (c, k) of values (blocks, k) inside blocks, with relative deviations."""
     present = np.isfinite(values).astype(float)
     filled, added, taken = np.nan_to_num(values), np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -109,7 +109,7 @@ def in_blocks(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit:
-    """Fit the additive model to logarithms (blocks, k); ``hosts`` names each block's host."""
+    """Fit logarithms (blocks, k); ``hosts`` names each block's host."""
     y = logs.to_numpy(dtype=float)
     member = np.ones((len(y), 1)) if hosts is None else pd.get_dummies(hosts).to_numpy(dtype=float)
     effects, unscaled, residual, df = _additive(y)
@@ -122,7 +122,7 @@ def fit_blocks(logs: pd.DataFrame, hosts: "pd.Series[Any] | None" = None) -> Fit
 
 
 def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return effects, unscaled covariance, residual and df for one host's logarithms (blocks, k)."""
+    """Return effects, unscaled covariance, residual, df."""
     counts = np.isfinite(y).astype(float)
     sizes = counts.sum(axis=1, keepdims=True)
     centred = y - np.nanmean(y, axis=1, keepdims=True)
@@ -135,7 +135,7 @@ def _additive(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 
 
 def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray, float, bool]:
-    """Fit many complete studies (n, blocks, levels) as :func:`fit_blocks` does, baseline and controls first.
+    """Fit complete studies (n, blocks, levels), arms first.
 
     Returns estimates and standard errors (n, c), df and ``Noise.shared``.
     """
@@ -150,15 +150,15 @@ def fit_complete(logs: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarra
 
 
 def prior_df(blocks: int, comparisons: int) -> int:
-    """Return the degrees of freedom that the family's variance adds to each comparison.
+    """Return the degrees of freedom that moderation adds.
 
-    With these the false-positive rate stays below 6 % if one level is ten times as noisy (simulated).
+    False positives stay below 6 % if one level is ten times as noisy (simulated).
     """
     return min(max(blocks - 3, 0), 3) if comparisons > 1 else 0
 
 
 def _moderated(squares: np.ndarray, counts: np.ndarray) -> Noise:
-    """Return the noise from sums of squares (..., c) of ``counts`` (c,) scaled differences."""
+    """Return noise from sums of squares (..., c)."""
     known = counts > 1
     single = squares / np.where(known, counts - 1, np.nan)
     prior = np.array([prior_df(int(count), int(known.sum())) for count in counts])
@@ -170,10 +170,10 @@ def _moderated(squares: np.ndarray, counts: np.ndarray) -> Noise:
 
 
 def arm_weights(levels: int, arms: int, against: Mapping[int, int] | None = None) -> np.ndarray:
-    """Return the contrasts (c, levels) of a study, whose first ``arms`` levels are baseline and controls.
+    """Return the contrasts (c, levels) of levels, arms (baseline and controls) first.
 
-    ``against`` maps levels to references by index. Controls are compared with the baseline alone, others with the
-    mean of all arms.
+    ``against`` maps levels to references by index. Controls are compared with the baseline, others with
+    the mean of all arms.
     """
     pairs = dict.fromkeys(range(1, levels), 0) if against is None else against
     weights = np.zeros((len(pairs), levels))

@@ -1,4 +1,4 @@
-"""Contrasts of a fit with intervals, p values and equivalence tests."""
+"""Contrasts with intervals, p values and equivalence tests."""
 
 import numpy as np
 import pandas as pd
@@ -18,13 +18,12 @@ def compare(
 ) -> pd.DataFrame:
     """Return a family of contrasts (c, levels) on the log scale, a row each; NaN if unknown.
 
-    - ``estimate``; standard ``error`` and its ``df``; ``p`` (single, two-sided);
-    - ``low, high`` (simultaneous interval at 1 - alpha); ``p_adjusted``;
-    - ``p_tost`` (equivalence within ``margin``); ``equal_low, equal_high`` (its interval);
-    - ``detectable`` (smallest increase with 80 % power); ``blocks_needed`` in total.
+    - ``estimate``; standard ``error, df``; ``p``; ``low, high``; ``p_adjusted``
+    - equivalence within ``margin``: ``p_tost``, interval ``equal_low, equal_high``
+    - ``detectable`` with 80 % power; ``blocks_needed`` in total
 
-    Adjustment: Dunnett's with ``one_reference`` and shared noise, else Sidak's inequality (1967), valid for all
-    correlations. ``alpha`` is the error rate of all ``families`` together.
+    Adjustment: Dunnett's with ``one_reference`` and shared noise, else Sidak's (1967), valid for all
+    correlations. All ``families`` share ``alpha``.
     """
     all_estimates, unscaled = fit.contrasts_alone(weights)
     noise = fit.noise(weights)

@@ -1,7 +1,4 @@
-"""Several changes at once: sums of gains, and ladders.
-
-A design is a frame of -1 and +1: levels by factors.
-"""
+"""Several changes at once. A design is a frame of -1 and +1 (levels, factors)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -25,10 +22,9 @@ def additivity(
     metric: str = "tps",
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """Return whether single gains add up: a row per change, then three for all changes.
+    """Return whether single gains add up: a row per change, then three for all.
 
-    Columns ``what, percent, ci_low, ci_high, p_value``; single intervals. Empty unless each level was measured
-    exactly once.
+    Columns ``what, percent, ci_low, ci_high, p_value``. Empty unless each level was measured once.
     """
     high = design.gt(0)
     base = high.index[~high.any(axis=1)]
@@ -62,13 +58,12 @@ def ladder(
     metric: str = "tps",
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """Return each step of a ladder, compared with the previous step and with the start.
+    """Return each step of a ladder, compared with the previous step and the start.
 
-    ``steps`` are levels in order. Columns: ``level``, ``step_percent, step_low, step_high, step_verdict``, and the
-    same with ``total_`` for the start. Fewer than two steps give no rows.
+    Columns: ``level``, ``step_percent, step_low, step_high, step_verdict``; likewise ``total_``.
 
     Raises:
-        InputError: a step has no trials, or the trials are invalid.
+        InputError: invalid trials, or a step without any.
     """
     if len(steps) < 2:
         columns = [f"{part}_{name}" for part in ("step", "total") for name in _RENAMED.values()]
@@ -84,9 +79,9 @@ def ladder(
 
 
 def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
-    """Return the levels of a ladder in which each step adds the change with the largest gain.
+    """Return the ladder of levels in which each step adds the largest gain.
 
-    ``effects`` compares the levels of ``design`` with the level without changes; other kinds give no level.
+    It is empty unless ``effects`` compares with the level without changes.
     """
     high = design.gt(0)
     gains = effects.set_index("level")["percent_change"] * (
@@ -104,10 +99,7 @@ def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
 
 
 def single_contrasts(data: Trials, weights: Mapping[str, np.ndarray], alpha: float) -> pd.DataFrame:
-    """Return contrasts of levels by name: ``percent_change, ci_low, ci_high, p_value``, not adjusted.
-
-    Blocks or periods are the units, as in ``analyze``.
-    """
+    """Return contrasts with intervals and p, not adjusted."""
     units, hosts, _ = by_period(data, data.fit())
     fit = fit_blocks(units, hosts)
     estimate, unscaled = fit.contrasts(np.array([*weights.values()]))

@@ -1,4 +1,4 @@
-"""Descriptive figures: geometric means, knees of curves, drift."""
+"""Descriptive figures: geometric means, drift."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean and its 95 % interval (Student's t); NaN if unknown."""
+    """Return the geometric mean with its 95 % interval (t); NaN if unknown."""
     mean, error = pd.Series(np.log(np.asarray(values, float))).agg(["mean", "sem"]).to_numpy()
     reach = stdtrit(len(values) - 1, 0.975) * error
     return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
@@ -17,8 +17,8 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
 def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bool) -> tuple[float, float]:
     """Return a level's drift from first to last run, and the largest undetected drift, in percent.
 
-    The second is at the upper end of the trend's 95 % interval, between the middles of two levels' runs. If not
-    ``in_order`` of time, the worst order is assumed. NaN if unknown.
+    The latter is the trend's upper 95 % limit between two levels' middles. If not ``in_order`` of time,
+    the worst order is assumed.
     """
     frame = pd.DataFrame({"level": levels, "log": np.log(np.asarray(speeds, float))})
     if not in_order:

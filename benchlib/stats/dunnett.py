@@ -1,8 +1,8 @@
-"""Dunnett's test on any residual: the distribution of the largest |t| of contrasts.
+"""Dunnett's test: the distribution of the largest |t| of contrasts.
 
 C. W. Dunnett (1955, 1964). ``scipy.stats.dunnett`` ignores blocks, so it is integrated here over
-t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s. Common are z ~ N(0, 1) and s = sqrt(chi2_df / df).
-Exact for product correlations (every complete design), otherwise by J. C. Hsu (1992).
+t_i = (lambda_i z + sqrt(1 - lambda_i^2) e_i) / s, z ~ N(0, 1), s = sqrt(chi2_df / df).
+Exact for product correlations (complete designs), otherwise by J. C. Hsu (1992).
 """
 
 from functools import lru_cache
@@ -18,7 +18,7 @@ _LARGEST_LOADING = 0.99
 
 
 def loadings(covariance: np.ndarray) -> tuple[float, ...]:
-    """Return lambda (c,) with correlation_ij = lambda_i lambda_j, exactly or by least squares."""
+    """Return lambda (c,): correlation_ij = lambda_i lambda_j, or nearly."""
     scale = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(scale, scale)
     rows, columns = np.triu_indices(len(scale), 1)
@@ -38,12 +38,12 @@ def loadings(covariance: np.ndarray) -> tuple[float, ...]:
 
 
 def complete_loading(arms: int) -> float:
-    """Return lambda of each level against the mean of ``arms`` arms in a complete design."""
+    """Return lambda in a complete design."""
     return float(np.sqrt(1 / (1 + arms)))
 
 
 def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
-    """Return P(max |t_i| > cut), between the single and the Bonferroni p."""
+    """Return P(max |t_i| > cut)."""
     single = float(2.0 * stdtr(df, -cut))
     s, weight = _scale_nodes(df)
     beyond = np.zeros((len(s), len(_Z)))
@@ -58,14 +58,14 @@ def tail(cut: float, lam: tuple[float, ...], df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def critical(alpha: float, lam: tuple[float, ...], df: float) -> float:
-    """Return the cut that max |t_i| exceeds with probability ``alpha``."""
+    """Return the ``cut`` whose :func:`tail` is ``alpha``."""
     low, high = float(-stdtrit(df, alpha / 2)), float(-stdtrit(df, alpha / 2 / len(lam)))
     return float(brentq(lambda cut: tail(cut, lam, df) - alpha, low * 0.999, high * 1.001, xtol=1e-10))
 
 
 @lru_cache(maxsize=1024)
 def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights (n,) for the expectation over s, evenly spaced in log s."""
+    """Return nodes and weights (n,) of s."""
     low, high = np.log(2 * gammaincinv(df / 2, 1e-13)) / 2, np.log(2 * gammainccinv(df / 2, 1e-15)) / 2
     log_chi = np.linspace(low, high, _S_NODES)
     density = (
@@ -76,7 +76,7 @@ def _scale_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def family_tail(size: float, lam: tuple[float, ...], df: float) -> float:
-    """Return the adjusted p of |t| = ``size``: Dunnett's, or Sidak's (1967) if all ``lam`` are 0."""
+    """Return the adjusted p of |t| = ``size``: Dunnett's, or Sidak's (1967) without ``lam``."""
     if any(lam) and len(lam) > 1:
         return tail(size, lam, df)
     return float(-np.expm1(len(lam) * np.log1p(-min(2.0 * stdtr(df, -size), 1 - 1e-16))))

@@ -1,4 +1,4 @@
-"""From a frame of trials to a frame of effects, for notebooks and users' own trials."""
+"""Frames of effects from frames of trials."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -35,21 +35,21 @@ def compare(
 ) -> pd.DataFrame:
     """Return the effects of levels, a row per comparison.
 
-    ``trials`` has ``block, level`` and the metric; ``part, period, host, error, doubt`` are used if present.
-    ``answers`` are the levels that answer the question, optionally with words. ``arguments`` are those of
-    :func:`judge` and :func:`benchlib.analyze`: ``controls, against, metric, margin, alpha, looks`` and others.
+    ``trials`` has ``block, level`` and the metric; ``part, period, host, error, doubt`` are optional.
+    ``answers``: levels that answer the question, perhaps with words. Other ``arguments``:
+    :func:`judge`, :func:`benchlib.analyze`.
 
-    Columns, percentages in percent:
+    Columns, in percent unless stated:
 
-    - ``level, against, answer`` (words, else empty); ``n`` (trials of the side with fewer);
-    - ``base, mean`` (arithmetic means of reference and level, in the metric's unit);
-    - ``percent_change, ci_low, ci_high`` (simultaneous interval at 1 - alpha);
-    - ``equal_low, equal_high`` (interval of the equivalence test);
-    - ``p_value, p_adjusted, verdict, mde_percent, blocks_needed``;
-    - ``error, df`` (of the log-ratio). ``attrs`` holds the facts for figures and pages.
+    - ``level, against, answer``; ``n`` (trials of the side with fewer)
+    - ``base, mean`` of reference and level, in the metric's unit
+    - ``percent_change, ci_low, ci_high`` (simultaneous, at 1 - alpha)
+    - ``equal_low, equal_high`` (interval of the equivalence test)
+    - ``p_value`` (single), ``p_adjusted, verdict``; ``mde_percent`` (smallest increase with 80 % power)
+    - ``blocks_needed`` (total to settle it); ``error, df`` of the log-ratio
 
     Raises:
-        InputError: the trials or an argument are invalid.
+        InputError: invalid trials or arguments.
     """
     words = dict(answers) if isinstance(answers, Mapping) else {level: level for level in answers}
     return effects_of(judge(trials, baseline=baseline, **arguments), words)
@@ -68,13 +68,13 @@ def judge(
 ) -> Analysis:
     """Return the analysis of trials with optional parts, doubts and planned looks.
 
-    - ``part`` (column): levels that share noise. Parts are analysed apart and share ``alpha``.
-    - ``doubt`` (column): a reason that makes the level's comparisons invalid.
-    - ``looks``: numbers of blocks after which the study may stop; alpha is spent over them.
-    - ``repeats``: of a survey, the further trials of references; see :func:`benchlib.stats.survey.survey`.
+    - ``part`` (column): levels that share noise; parts share ``alpha``
+    - ``doubt`` (column): why the level's comparisons are invalid
+    - ``looks``: numbers of blocks after which the study may stop
+    - ``repeats``: see :func:`~benchlib.stats.survey.survey`
 
     Raises:
-        InputError: the trials or an argument are invalid.
+        InputError: invalid trials or arguments.
     """
     if "doubt" in trials:
         doubted = trials[["level", "doubt"]].dropna().drop_duplicates().astype(str)
@@ -96,7 +96,7 @@ def judge(
 
 
 def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
-    """Return an analysis as the frame of :func:`compare`: answers first, controls last."""
+    """Return the frame of :func:`compare`: answers first, controls last."""
     rank = {level: number for number, level in enumerate(answers)}
     order = sorted(analysis.against, key=lambda name: (name in analysis.controls, rank.get(name, len(rank))))
     table, errors = (frame.set_index("level") for frame in (analysis.table, analysis.errors))
@@ -131,10 +131,10 @@ def screen(
     margin: float = 0.03,
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """Return the effect of each change of a screening as a frame of effects, largest first.
+    """Return the effect of each change of a screening, largest first.
 
-    ``signs`` has a row per level and a column per change: -1 without it, +1 with it. ``answer`` names the
-    significant changes (Holm), or else the largest. Intervals are single; NaN with one block.
+    ``signs`` has a row per level and a column per change: -1 without, +1 with it. ``answer`` names the
+    significant changes (Holm), or else the largest.
 
     Raises:
         InputError: the trials are not those of the design.
@@ -169,7 +169,6 @@ def screen(
 
 
 def _with_facts(effects: pd.DataFrame, metric: Metric, **facts: Any) -> pd.DataFrame:
-    """Return a frame of effects with the facts for figures and pages."""
     about: dict[str, Any] = {name: getattr(metric, name) for name in ("title", "unit", "higher_is_better")}
     effects.attrs = {"kind": EFFECTS, "metric": metric.name} | about | facts
     return effects

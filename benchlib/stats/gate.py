@@ -1,4 +1,4 @@
-"""A regression gate over comparisons: passed, slower, or unknown."""
+"""A regression gate."""
 
 import math
 from collections.abc import Mapping
@@ -14,8 +14,7 @@ _MOST = 0.8
 def gate(row: Mapping[str, Any], attrs: Mapping[str, Any], tolerance: float) -> tuple[str, str]:
     """Return the outcome of a comparison that may be slower by ``tolerance``, and the reason.
 
-    ``row`` is a row of :func:`benchlib.compare`, perhaps with ``unmet`` (conditions) and ``limit``; ``attrs``
-    are the frame's. Passed: the interval, an equivalence within the tolerance, or *faster* shows it.
+    ``row`` and ``attrs`` are of :func:`benchlib.compare`.
     """
     most, verdict, sign = 100 * tolerance, row["verdict"], -1 if attrs["higher_is_better"] else 1
     loss, worst = sign * row["percent_change"], max(sign * row["ci_low"], sign * row["ci_high"])

@@ -1,4 +1,4 @@
-"""Limits of comparisons: each code with a fixed sentence, its reason and an advice."""
+"""Limits of comparisons, by code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ STANDS_OUT = "stands out"
 
 
 class Sentence(NamedTuple):
-    """The words of a code: ``text`` with ``{level}`` and ``{value}``, reason, advice.
-
-    ``weight`` orders limits; lower matters more.
-    """
+    """The words of a code; lower ``weight`` matters more."""
 
     text: str
     why: str
@@ -27,9 +24,9 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class Concern:
-    """A limit of a study (``level`` None) or of a comparison; a grave one makes verdicts invalid.
+    """A limit of a comparison, or of the study; a grave one invalidates verdicts.
 
-    ``others`` counts further levels with this limit.
+    ``others``: further such levels.
     """
 
     code: str
@@ -40,7 +37,7 @@ class Concern:
 
     @property
     def text(self) -> str:
-        """Return the code's sentence with level and value."""
+        """Return the code's sentence."""
         text = SENTENCES[self.code].text.format(
             level=f"“{self.level}”" if self.level else "the study", value=self.value
         )
@@ -54,7 +51,7 @@ class Concern:
         return not self.grave, SENTENCES[self.code].weight
 
     def record(self) -> dict[str, Any]:
-        """Return the limit as plain data: ``code, level, value, text, grave``."""
+        """Return ``code, level, value, text, grave``."""
         record = asdict(self)
         return {name: record.get(name, self.text) for name in ("code", "level", "value", "text", "grave")}
 

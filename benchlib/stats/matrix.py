@@ -1,4 +1,4 @@
-"""Matrices, such as of workloads and versions: each cell against the one before it in one dimension."""
+"""Matrices, such as of workloads and versions."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,13 +18,13 @@ def steps(
     controls: Sequence[str] = (),
     **arguments: Any,
 ) -> pd.DataFrame:
-    """Return the effect of each cell against the one before it: a frame of effects.
+    """Return the effect of each cell against the one before it.
 
-    ``design`` has a row a level and a column a dimension (``study.design``), values in order. The intervals hold for
-    all steps together. A ``baseline`` that is no step itself counts with its controls. ``arguments`` are those of :func:`benchlib.stats.effects.compare` for the metric.
+    ``design`` (``study.design``): a row per level, a column per dimension, values in order. All intervals
+    hold together. For ``arguments`` see :func:`benchlib.stats.effects.compare`.
 
     Raises:
-        InputError: the trials or an argument are invalid, or no cell has one before it.
+        InputError: invalid trials or arguments, or no steps.
     """
     measured = design[design.index.isin(trials["level"]) & ~design.duplicated()]
     rest = [name for name in design if name != along]
@@ -38,10 +38,10 @@ def steps(
 
 
 def first_changes(steps: pd.DataFrame, design: pd.DataFrame, along: str) -> pd.DataFrame:
-    """Return where each row of a matrix changes first: ``changed_at, before``, the change and its interval.
+    """Return where each row of a matrix changes first, or else its largest step.
 
-    ``steps`` is the frame of :func:`steps`. A row without a step that is shown to differ has its largest one, with an empty
-    ``changed_at``; ``steps`` and ``shown`` count the row's steps and those shown to differ.
+    Columns: ``changed_at`` (empty if no step differs), ``before``, the change; ``steps`` and ``shown`` count
+    the row's steps, and those that differ.
     """
     rest = [name for name in design if name != along]
     cells = steps[steps["level"].isin(design.index)].join(design, on="level")

@@ -1,4 +1,4 @@
-"""Adjustments for many p values: Holm for claims, Benjamini-Hochberg for exploration."""
+"""Adjustments for many p values."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import pandas as pd
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Return p values adjusted for the family-wise error rate (S. Holm, 1979); NaN is ignored."""
+    """Return p values adjusted for the family-wise error rate (S. Holm, 1979)."""
     p = pd.Series(p_values, dtype=float)
     known = p.dropna().sort_values()
     steps = known * np.arange(len(known), 0, -1)
@@ -15,7 +15,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> np.ndarray:
-    """Return p values adjusted for the false discovery rate (Benjamini and Hochberg, 1995); NaN is ignored."""
+    """Return p values adjusted for the false discovery rate (Benjamini and Hochberg, 1995)."""
     p = pd.Series(p_values, dtype=float)
     known = p.dropna().sort_values(ascending=False)
     steps = known * (len(known) / np.arange(len(known), 0, -1))

@@ -1,4 +1,4 @@
-"""Power of a design: minimum detectable effects and required numbers of blocks.
+"""Power of a design.
 
 Noncentral t; equivalence at a true zero: 2 P(T > t) - 1 (K. F. Phillips, 1990). Effects are log-ratios.
 """
@@ -21,10 +21,7 @@ MOST_BLOCKS = 1000  # beyond this the answer is "not by more blocks"
 
 @dataclass(frozen=True)
 class Plan:
-    """A planned test of ``count`` comparisons; ``loading`` is each one's common part, or 0.
-
-    ``hosts`` is the number of hosts that run the blocks.
-    """
+    """A planned test; ``loading`` is Dunnett's lambda, or 0."""
 
     alpha: float
     count: int
@@ -32,7 +29,7 @@ class Plan:
     hosts: int = 1
 
     def df(self, blocks: int) -> float:
-        """Return a comparison's degrees of freedom in a complete design."""
+        """Return a comparison's degrees of freedom."""
         return blocks - self.hosts + prior_df(blocks - self.hosts + 1, self.count)
 
     def cut(self, blocks: int) -> float:
@@ -43,17 +40,17 @@ class Plan:
 
 @lru_cache(maxsize=8192)
 def detectable(cut: float, df: float) -> float:
-    """Return the effect, in standard errors, that |t| > ``cut`` finds with 80 % power."""
+    """Return the effect, in standard errors, with 80 % power."""
     return float(brentq(lambda effect: _power(cut, df, effect) - POWER, 0.0, 10.0 * cut + 20.0, xtol=1e-9))
 
 
 def blocks_to_answer(
     plan: Plan, sd: float, variance_factor: float, margin: float, present: int
 ) -> int | None:
-    """Return the total number of blocks that would settle a comparison; None above MOST_BLOCKS.
+    """Return the total blocks that would settle a comparison; None above MOST_BLOCKS.
 
-    Settled: an effect of ``margin`` is found and a true zero is shown equivalent, each with 80 % power. ``sd`` is a
-    trial's deviation; ``variance_factor`` the contrast's variance in units of sd**2 / blocks.
+    Settled: an effect of ``margin`` is found and a true zero is shown equivalent, each with 80 % power.
+    ``sd`` is a trial's; ``variance_factor`` is in units of sd**2 / blocks.
     """
     smallest = float(np.log1p(margin))
 
@@ -67,9 +64,9 @@ def blocks_to_answer(
 
 
 def blocks_to_find(plan: Plan, sd: float, change: float, power: float) -> int:
-    """Return the blocks (3 to MOST_BLOCKS) that find a ``change`` between two levels with this power.
+    """Return the blocks (3 to MOST_BLOCKS) that find a ``change`` (fraction) between two levels.
 
-    ``change`` is a fraction, ``sd`` a trial's deviation in log units.
+    ``sd`` is a trial's, in log units.
     """
 
     def enough(blocks: int) -> bool:

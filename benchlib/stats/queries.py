@@ -1,4 +1,4 @@
-"""Query by query: each script of a level compared with the same script of its reference."""
+"""Comparisons query by query."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,16 +36,16 @@ def compare_queries(
 ) -> pd.DataFrame:
     """Return the change of each query's mean latency, a row per comparison and query.
 
-    ``queries`` is the frame ``study.queries()``; the arguments are those of :func:`compare`. Each query has noise of its
-    own; all queries share ``alpha``. Planned ``looks`` share it too. Without queries the frame is empty. Columns, besides those of :func:`compare`:
+    ``queries`` is ``study.queries()``. Each query has its own noise; queries and ``looks`` share ``alpha``.
+    Columns, besides those of :func:`compare`:
 
-    - ``query``; ``share_percent``: its share of the time of all transactions, at the reference
-    - ``base, mean``: mean latency in ms; ``base_p95, mean_p95``: means of the trials' p95, null if unknown
-    - ``limit``: why a comparison is invalid, else empty
-    - ``plan``: ``same``, ``changed: Seq Scan on t → Index Scan using i on t``, null if unknown
+    - ``query``; ``share_percent`` of the time of all transactions, at the reference
+    - ``base, mean`` in ms; ``base_p95, mean_p95``: means of the trials' p95
+    - ``limit``: why a comparison is invalid
+    - ``plan``: ``same``, or ``changed: Seq Scan on t → Index Scan using i on t``
 
     Raises:
-        InputError: the frame or an argument is invalid.
+        InputError: invalid queries or arguments.
     """
     for name in ("metric", "answers", "concerns"):  # of the study's own comparison
         arguments.pop(name, None)
@@ -85,7 +85,6 @@ def compare_queries(
 
 
 def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
-    """Return the effects of one query with its shares, p95 and plans."""
     means = rows.groupby("level")[["share_percent", "latency_p95_ms"]].mean()
     plans = rows.groupby("level")["plan"].first() if "plan" in rows else pd.Series(dtype=object)
     changes = [
@@ -109,7 +108,7 @@ def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame, arms: S
 
 
 def plan_change(plan: str | None, reference: str | None) -> str | None:
-    """Return how a plan differs from its reference, by the names of its nodes; None if one is unknown."""
+    """Return how two plans' nodes differ; None if unknown."""
     if not isinstance(plan, str) or not isinstance(reference, str):
         return None
     if plan == reference:
@@ -124,6 +123,5 @@ def plan_change(plan: str | None, reference: str | None) -> str | None:
 
 
 def _named(nodes: Counter[str]) -> str:
-    """Return names of nodes, those of tables and indexes first."""
     names = sorted(nodes, key=lambda name: " on " not in name and " using " not in name)
     return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)

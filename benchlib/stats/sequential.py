@@ -1,4 +1,4 @@
-"""Early stopping: a few planned looks, each with its share of alpha.
+"""Early stopping at planned looks.
 
 Alpha spending (Lan and DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987), by simulation.
 """
@@ -31,17 +31,14 @@ _UNEQUAL = 10.0
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """The looks, and the nominal alpha for ``analyze`` at each."""
+    """The looks, with the nominal alpha at each."""
 
     looks: tuple[int, ...]
     alphas: tuple[float, ...]
 
 
 def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
-    """Return the analysis at the last look passed, and the reason to stop, or None to go on.
-
-    A study stops at a look if all verdicts are settled or invalid, and at the last look.
-    """
+    """Return the analysis at the last look passed, and the reason to stop, or None."""
     sizes = trials.groupby("block")["level"].nunique()
     blocks = int((sizes == sizes.max()).sum())  # complete blocks only
     passed = sum(look <= blocks for look in plan.looks)
@@ -59,10 +56,7 @@ def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tupl
 
 @lru_cache(maxsize=64)
 def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> SequentialPlan:
-    """Return the looks for a design with ``levels`` arms, of which ``controls`` are A/A controls.
-
-    A new design takes about a second.
-    """
+    """Return the looks for ``levels`` arms, controls included; a new design takes about a second."""
     comparisons = max(levels - 1 - controls, 1)
     loading = complete_loading(controls + 1)
     cuts = [_cuts(_largest_t(levels, controls, looks, ratio), looks) for ratio in (1.0, _UNEQUAL)]
@@ -74,7 +68,7 @@ def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> Se
 
 
 def _cuts(largest: np.ndarray, looks: tuple[int, ...]) -> list[float]:
-    """Return the |t| at each look that spends alpha as planned, from simulated (sessions, looks)."""
+    """Return the |t| at each look."""
     alive = np.ones(len(largest), dtype=bool)
     cuts: list[float] = []
     for column, look in enumerate(looks):
@@ -88,7 +82,7 @@ def _cuts(largest: np.ndarray, looks: tuple[int, ...]) -> list[float]:
 
 
 def _largest_t(levels: int, controls: int, looks: tuple[int, ...], ratio: float) -> np.ndarray:
-    """Return the largest |t| (sessions, looks) of simulated studies without effects.
+    """Return the largest |t| (sessions, looks) without effects.
 
     Half of the compared levels have ``ratio`` times the noise.
     """
@@ -105,7 +99,7 @@ def _largest_t(levels: int, controls: int, looks: tuple[int, ...], ratio: float)
 
 
 class Judged(NamedTuple):
-    """Comparisons of simulated studies (sessions, c) with the critical |t| (sessions, 1)."""
+    """Simulated comparisons (sessions, c); critical |t| (sessions, 1)."""
 
     estimate: np.ndarray
     error: np.ndarray
@@ -114,22 +108,22 @@ class Judged(NamedTuple):
     tost: np.ndarray
 
     def moved(self, effects: np.ndarray | float) -> "Judged":
-        """Return the same studies with true effects (c,); noise does not change."""
+        """Return the same studies with true effects (c,)."""
         return self._replace(estimate=self.estimate + effects)
 
     @property
     def different(self) -> np.ndarray:
-        """Return whether each comparison differs at the family's cut."""
+        """Return whether each comparison differs."""
         return np.asarray(np.abs(self.estimate) > self.family * self.error)
 
     def equivalent(self, margin: float = MARGIN) -> np.ndarray:
-        """Return whether each comparison is equivalent within the margin."""
+        """Return whether each comparison is equivalent."""
         below = np.log1p(margin) - self.estimate >= self.tost * self.error
         return np.asarray(below & (self.estimate - np.log1p(-margin) >= self.tost * self.error))
 
 
 def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
-    """Judge complete studies (sessions, blocks, levels): all levels, and the first two arms as A/A."""
+    """Judge studies (sessions, blocks, levels), and their first two arms."""
     return _judged(logs, controls, alpha), _judged(logs[:, :, :2], 0, alpha * GRAVE)
 
 
@@ -142,14 +136,14 @@ def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
 
 
 def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
-    """Judge studies at each look; also return which of them (sessions,) are invalid there."""
+    """Judge studies at each look, with invalid ones (sessions,)."""
     planned = zip(plan.looks, plan.alphas, strict=True)
     judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
     return [(fit, control.different[:, 0] & (controls > 0)) for fit, control in judged]
 
 
 def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: float = MARGIN) -> np.ndarray:
-    """Return the look (sessions,) at which studies with these effects stop, as in ``decide``."""
+    """Return the look (sessions,) at which studies stop, as in ``decide``."""
     settled = [
         (studies.different | studies.equivalent(margin)).all(axis=1) | invalid
         for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])

@@ -1,4 +1,4 @@
-"""Studies in parts that share only blocks: levels of different workloads have separate noise."""
+"""Studies in parts, such as workloads, with separate noise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +25,8 @@ def analyze_strata(
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
 
-    ``strata`` maps levels to parts. Each part has its own block model and noise; parts share the error rate
-    (Sidak). A control that differs invalidates all parts. ``residual_sd`` is that of the baseline's part.
+    ``strata`` maps levels to parts, which share the error rate (Sidak). A control that differs
+    invalidates all.
 
     Raises:
         InputError: as ``analyze``, or no comparison is possible yet.
@@ -71,7 +71,6 @@ def analyze_strata(
 
 
 def _joined(analyses: Sequence[Analysis]) -> Analysis:
-    """Return one analysis of all parts, the baseline's first."""
     # each part repeats the concern about a control; keep it once
     warnings = [
         c for analysis in analyses for c in analysis.warnings if c.code != "control_differs" or c.level

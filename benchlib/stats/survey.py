@@ -1,8 +1,7 @@
-"""Surveys: one or two trials of each cell of a matrix, whose noise is borrowed from the whole matrix.
+"""Surveys: one or two trials of each cell of a matrix, with noise from the whole matrix.
 
-Source: G. K. Smyth, *Linear models and empirical Bayes methods* (2004), sections 3 and 6.2 (limma's ``eBayes``
-and ``fitFDist``). A survey claims nothing: it selects the cells that fresh blocks must confirm. It controls what it
-misses, not what it selects.
+Source: G. K. Smyth, *Linear models and empirical Bayes methods* (2004), sections 3 and 6.2.
+A survey only selects cells for fresh blocks, and limits what it misses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,13 +29,12 @@ _LEAST = 0.3
 
 
 def moderated(variances: Sequence[float], dfs: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the posterior variances of groups, and their degrees of freedom.
+    """Return the groups' posterior variances and degrees of freedom.
 
-    Their prior, a scaled inverse chi-square, is fitted to all groups by the moments of the logarithms. A group with no
-    degree of freedom has the prior's variance.
+    The prior, a scaled inverse chi-square, is fitted by moments of the logarithms.
 
     Raises:
-        InputError: no group has a degree of freedom and a variance above 0.
+        InputError: no group has a variance.
     """
     s2, df = np.array(variances, dtype=float), np.array(dfs, dtype=float)
     known = (df > 0) & (s2 > 0)
@@ -56,7 +54,7 @@ def moderated(variances: Sequence[float], dfs: Sequence[float]) -> tuple[np.ndar
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return y with trigamma(y) = value, by Newton's method (Smyth 2004, appendix)."""
+    """Return y with trigamma(y) = value (Smyth 2004, appendix)."""
     y = 0.5 + 1 / value
     for _ in range(50):
         step = float(polygamma(1, y) * (1 - polygamma(1, y) / value) / polygamma(2, y))
@@ -80,15 +78,15 @@ def survey(
     lower_is_better: bool = False,
     **_: Any,
 ) -> Analysis:
-    """Return the cells of a survey that stand out from their reference, and the others as inconclusive.
+    """Return the cells that stand out from their reference; others are inconclusive.
 
-    - ``repeats``: further trials of references, level → reference; they give the noise.
-    - ``against``: the reference of each level. ``part`` (column): levels with the same noise, as of one workload.
+    - ``repeats``: further trials of references (level → reference), which give the noise
+    - ``part`` (column): levels with the same noise
 
-    Intervals are single, at 1 - alpha. ``p_adjusted`` is the false discovery rate (Benjamini-Hochberg).
+    Intervals are single, at 1 - alpha; ``p_adjusted`` is the false discovery rate.
 
     Raises:
-        InputError: the trials are invalid, or no reference is repeated.
+        InputError: invalid trials, or no reference is repeated.
     """
     data = read_trials(trials, baseline, (), metric)
     long = pd.DataFrame(data.values.to_numpy(), list(data.values.index), list(data.values))
@@ -151,10 +149,7 @@ def survey(
 
 
 def blocks_to_confirm(cells: int, sd: float, alpha: float = 0.05) -> int:
-    """Return the fresh blocks that confirm a change of 5 % in one of ``cells``, with a power of 98 %.
-
-    ``sd`` is a trial's deviation in log units.
-    """
+    """Return the fresh blocks that confirm a change of 5 % with 98 % power."""
     return blocks_to_find(Plan(alpha, cells, 0.0), sd, CHANGE, 0.98)
 
 
@@ -165,8 +160,6 @@ def _cut(error: np.ndarray, df: np.ndarray) -> np.ndarray:
 
 
 class _Fit(NamedTuple):
-    """A part's cells, their effects up to a constant, unscaled covariance, and noise."""
-
     cells: list[str]
     effects: np.ndarray
     unscaled: np.ndarray
@@ -174,14 +167,14 @@ class _Fit(NamedTuple):
     df: int
 
     def contrast(self, name: str, other: str) -> tuple[float, float]:
-        """Return a log-ratio, and its variance in units of a trial's."""
+        """Return a log-ratio and its unscaled variance."""
         weights = np.zeros(len(self.cells))
         weights[[self.cells.index(name), self.cells.index(other)]] = 1, -1
         return float(weights @ self.effects), float(weights @ self.unscaled @ weights)
 
 
 def _fit(rows: pd.DataFrame) -> _Fit:
-    """Fit log value = block + cell + error by least squares; ``rows`` have ``block, cell, value``."""
+    """Fit blocks and cells by least squares."""
     cells, blocks = (pd.get_dummies(rows[name], dtype=float) for name in ("cell", "block"))
     design, logs = np.column_stack([cells, blocks]), np.log(rows["value"].to_numpy(float))
     inverse = np.linalg.pinv(design.T @ design, hermitian=True)

@@ -1,4 +1,4 @@
-"""Checks of trials: a frame of ``block, level, <metric>``, row by row, counted from 1."""
+"""Checks of trials: a frame of ``block, level, <metric>``."""
 
 import re
 from collections.abc import Hashable, Sequence
@@ -19,9 +19,9 @@ _FEW_SHOWN = 3
 
 @dataclass(frozen=True)
 class Trials:
-    """Checked trials: positive ``values`` (blocks, levels), NaN if missing, baseline and controls first.
+    """Checked trials: positive ``values`` (blocks, levels), NaN if missing, arms first.
 
-    ``hosts`` has each block's host (0 if unknown), ``periods`` its period on that host, or None.
+    ``hosts`` and ``periods`` have a value per block.
     """
 
     values: pd.DataFrame
@@ -31,21 +31,19 @@ class Trials:
 
     @cached_property
     def logs(self) -> pd.DataFrame:
-        """Return the logarithms of the values."""
+        """Return the logarithms."""
         return pd.DataFrame(np.log(self.values.to_numpy()), self.values.index, self.values.columns)
 
     def fit(self) -> Fit:
-        """Return the block model of all trials."""
+        """Return the block model."""
         return fit_blocks(self.logs, self.hosts)
 
 
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
-    """Check a frame and return its trials.
-
-    Rows with an ``error`` or without a value are omitted and reported.
+    """Check a frame; rows with an ``error`` or without a value are omitted and reported.
 
     Raises:
-        InputError: a trial is invalid or duplicated, or there is nothing to compare.
+        InputError: an invalid or repeated trial, or nothing to compare.
     """
     for column in ("block", "level", metric, "error", "host", "period"):
         count = int((frame.columns == column).sum())
@@ -93,7 +91,7 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
 
 
 def _natural(label: Any) -> Any:
-    """Return a sort key by the numbers in a text: ``b2`` before ``b10``."""
+    """Return a sort key: ``b2`` before ``b10``."""
     if not isinstance(label, str):
         return label
     return [
@@ -104,7 +102,7 @@ def _natural(label: Any) -> Any:
 def _of_blocks(
     frame: pd.DataFrame, column: str, block: "pd.Series[Any]", index: pd.Index
 ) -> "pd.Series[Any] | None":
-    """Return a column's value for each block, or None if the column is empty."""
+    """Return each block's value, or None if empty."""
     if column not in frame or (blank := _blank(frame[column])).all():
         return None
     value: dict[Hashable, Any] = {}
@@ -117,7 +115,6 @@ def _of_blocks(
 
 
 def _failed(error: "pd.Series[Any]") -> np.ndarray:
-    """Return which trials failed: the error is a text, or a number other than 0."""
     errors = error.astype(object).where(~_blank(error), 0)
     return errors.map(lambda value: isinstance(value, str) or value != 0).to_numpy(dtype=bool)
 
@@ -148,7 +145,7 @@ def _left_out(
 def _level_order(
     dtype: Any, labels: pd.DataFrame, usable: pd.DataFrame, arms: Sequence[str], metric: str
 ) -> list[str]:
-    """Return the levels: ``arms``, then the others by category or appearance."""
+    """Return ``arms``, then the others."""
     names, measured = labels["level"].unique().tolist(), set(usable["level"])
     if isinstance(dtype, pd.CategoricalDtype):
         names = [name for name in dtype.categories.astype(str) if name in names]

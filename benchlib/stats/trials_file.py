@@ -1,4 +1,4 @@
-"""Users' trial files as frames: clear forms are read and reported, others refused."""
+"""Users' trial files as frames."""
 
 import codecs
 import csv
@@ -35,7 +35,6 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def _refuse_summaries(frame: pd.DataFrame, name: str) -> None:
-    """Check that no row is a summary, such as an average."""
     rows = []
     # levels may be called "best" or "max"
     for column, known in (("block", _SUMMARIES), ("level", _AVERAGES)):
@@ -52,7 +51,7 @@ def _refuse_summaries(frame: pd.DataFrame, name: str) -> None:
 
 
 def _sum_up(odd: pd.DataFrame, others: pd.DataFrame, metric: str) -> bool:
-    """Return whether all these rows are means or medians of their level's other rows."""
+    """Return whether rows average the others."""
     if not all(isinstance(odd.get(column), pd.Series) for column in ("level", metric)):
         return False
     figures = pd.to_numeric(others[metric], errors="coerce").groupby(others["level"])
@@ -65,7 +64,7 @@ def _sum_up(odd: pd.DataFrame, others: pd.DataFrame, metric: str) -> bool:
 
 
 def read_trials_file(data: bytes, name: str, metric: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the trials of a CSV file as text, and remarks about unusual forms.
+    """Return a CSV file's trials as text, and remarks about unusual forms.
 
     Raises:
         InputError: the file is empty or malformed, or a number is ambiguous.

@@ -1,4 +1,4 @@
-"""Validity checks: each returns concerns; grave ones invalidate verdicts. No trial is removed."""
+"""Validity checks. Grave concerns invalidate verdicts."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -28,7 +28,7 @@ _POISSON_SIGMAS = 3.0
 
 
 def outliers(residual: np.ndarray, df: float) -> np.ndarray:
-    """Return the (block, level) indices of trials with extreme studentised residuals.
+    """Return the (block, level) indices of extreme studentised residuals.
 
     Two-sided t at 1 % over all trials (Bonferroni; Cook and Weisberg, 1982).
     """
@@ -40,7 +40,7 @@ def outliers(residual: np.ndarray, df: float) -> np.ndarray:
 
 
 def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]") -> list[Concern]:
-    """Return the concerns about trends of logs (blocks, levels) over the study, by host.
+    """Return the concerns about trends of logs (blocks, levels).
 
     A trend of all levels is a note, because blocks cancel it. A trend of a comparison is grave.
     """
@@ -54,7 +54,7 @@ def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]"
 
 
 def _trends(logs: pd.DataFrame, hosts: "pd.Series[Any]") -> pd.DataFrame:
-    """Return each column's ``p`` of a linear trend inside hosts, and its ``change`` in percent."""
+    """Return each column's ``p``, and ``change`` in percent."""
     present, host = logs.notna(), pd.factorize(hosts)[0]
     place = present.astype(int).groupby(host).cumsum().where(present)
     x, y = (frame - frame.groupby(host).transform("mean") for frame in (place, logs))
@@ -76,10 +76,11 @@ def unsteady(
 ) -> list[Concern]:
     """Return the concerns about levels whose trials start or end differently.
 
-    - ``readings``: a series per trial, by level. Test: the mean without the first or last quarter is the same
-      (t over trials, false discovery rate 5 %). Grave if the change exceeds ``margin``.
-    - ``cycles``: checkpoint cycles per trial; whole cycles must differ too.
-    - ``under_way``: the share of transactions that run at once; smaller changes are ignored.
+    Test: the mean without the first or last quarter is the same (t over trials, false discovery rate 5 %).
+
+    - ``readings``: a series per trial, by level
+    - ``cycles``: checkpoint cycles per trial; whole cycles must differ too
+    - ``under_way``: the share of transactions that run at once
     """
     short, good = dict[str, str](), dict[str, list[np.ndarray]]()
     for level, trials in readings.items():
@@ -118,13 +119,13 @@ def unsteady(
 
 
 def _without(share: float, end: str, trials: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the relative change of each trial's mean without a share at its first or last end."""
+    """Return trials' relative changes without a share."""
     rests = [(x if end == "first" else x[::-1])[max(round(share * len(x)), 1) :] for x in trials]
     return np.array([rest.mean() / x.mean() - 1 for rest, x in zip(rests, trials, strict=True)])
 
 
 def _p_of_zero(values: np.ndarray) -> float:
-    """Return the two-sided p that the mean is zero (t); equal values count as exact."""
+    """Return p of a zero mean (t)."""
     error = values.std(ddof=1) / np.sqrt(len(values))
     if error <= 1e-12:
         return float(abs(values.mean()) <= 1e-12)
@@ -132,7 +133,7 @@ def _p_of_zero(values: np.ndarray) -> float:
 
 
 def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Concern | None:
-    """Return the concern about failed or retried transactions; grave above 1 failure in 1000."""
+    """Return the concern about failed or retried transactions."""
     total = transactions + failed
     if total <= 0:
         return Concern("no_transactions", grave=True, level=level)
@@ -148,10 +149,10 @@ def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Co
 def behind_schedule(
     level: str, rate_tps: float, transactions: Sequence[float], tps: Sequence[float], lag_ms: Sequence[float]
 ) -> Concern | None:
-    """Return the concern about a level's trials that missed their fixed rate; grave if most did.
+    """Return the concern about trials that missed their fixed rate; grave if most did.
 
-    Missed: below 98 % of the rate, and beyond three standard deviations of pgbench's Poisson schedule. A mean lag
-    above 1 % of the trial shows it too.
+    Missed: below 98 % of the rate, and late by 1 % of the trial or beyond three standard deviations
+    (Poisson).
     """
     done, reached, lag = (np.asarray(values, dtype=float) for values in (transactions, tps, lag_ms))
     seconds = done / reached
@@ -168,7 +169,7 @@ def behind_schedule(
 
 
 def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
-    """Return a note about transactions that exceeded the latency limit before they began."""
+    """Return a note about skipped transactions."""
     if not skipped:
         return None
     total = transactions + skipped
@@ -177,9 +178,9 @@ def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
 
 
 def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
-    """Return a grave concern if the load tool was the bottleneck in most trials.
+    """Return a grave concern if the load tool was the bottleneck.
 
-    ``shares``: per trial, the tool's CPU time over that of its threads; NaN if unknown.
+    ``shares``: CPU time over that of its threads, per trial.
     """
     busy = pd.Series(shares, dtype=float).median()
     if not busy >= BUSY_CLIENT:
@@ -188,9 +189,9 @@ def client_bound(level: str, shares: Sequence[float]) -> Concern | None:
 
 
 def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
-    """Return the concerns about levels with saturated CPU; one for the study if all are.
+    """Return the concerns about saturated CPU; one for the study if all levels have it.
 
-    ``shares``: the busy share of all CPUs per trial; NaN if unknown.
+    ``shares``: busy CPU per trial.
     """
     medians = {level: pd.Series(trials, dtype=float).median() for level, trials in shares.items()}
     full = {level: 100 * share for level, share in medians.items() if share >= FULL}
@@ -200,10 +201,7 @@ def ceilings(shares: Mapping[str, Sequence[float]]) -> list[Concern]:
 
 
 def implausible(level: str, commits_per_s: float, fsyncs_per_s: float, clients: int) -> Concern | None:
-    """Return the concern about more durable commits than the WAL device can flush.
-
-    One flush commits at most once per client; 50 % more is accepted.
-    """
+    """Return the concern about more durable commits than flushes allow."""
     most = fsyncs_per_s * clients
     if commits_per_s <= _FLUSH_NOISE * most:
         return None

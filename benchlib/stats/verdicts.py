@@ -1,4 +1,4 @@
-"""Verdicts on a factor: block model, Dunnett's intervals, equivalence; on logarithms."""
+"""Verdicts on a factor, on the log scale."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -44,11 +44,10 @@ def analyze(
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
-    - ``controls``: A/A arms of the baseline. One that differs at ``alpha`` is reported; at a fifth of it, all
-      verdicts are invalid.
+    - ``controls``: A/A arms of the baseline. One that differs at a fifth of ``alpha`` invalidates all
+      verdicts.
     - ``margin``: the smallest fraction that matters. ``alpha``: the family's error rate.
-    - ``higher_is_better``, ``lower_is_better``: the direction of an unknown metric.
-    - ``concerns``: limits found elsewhere; grave ones invalidate.
+    - ``concerns``: limits found elsewhere.
     - ``against``: references other than the baseline. A level that is only a reference is not compared.
     - ``families``: the number of parts that share ``alpha``.
     - ``fixed_hosts``: conclude about these hosts only.
@@ -56,7 +55,7 @@ def analyze(
     Optional columns: ``error``, ``period`` (blocks that share clusters), ``host``.
 
     Raises:
-        InputError: the frame or a parameter is invalid.
+        InputError: invalid trials or arguments.
     """
     arms = _arms(baseline, controls, margin, alpha)
     measured = foreign_metric(metric, higher_is_better=higher_is_better, lower_is_better=lower_is_better)
@@ -132,10 +131,9 @@ def analyze(
 
 
 def by_period(data: Trials, fit: Fit) -> tuple[pd.DataFrame, "pd.Series[Any]", list[Concern]]:
-    """Return the logs of blocks or of periods for the comparisons, their hosts, and concerns.
+    """Return the logs of blocks or of periods, their hosts, and concerns.
 
-    Period means replace blocks on the same clusters, if levels differ more between periods than between blocks.
-    With fewer than three periods, verdicts hold for these clusters only.
+    Period means replace blocks if levels differ more between periods than between blocks.
     """
     periods, logs, hosts = data.periods, data.logs, data.hosts
     if periods is None or (count := periods.nunique()) == len(periods):
@@ -157,10 +155,9 @@ def _by_host(
     *,
     fixed: bool = False,
 ) -> tuple[Fit, list[Concern]]:
-    """Return the fit for comparisons on several hosts, with concerns.
+    """Return the fit for several hosts, with concerns.
 
-    Each host's mean is one observation, unless levels differ no more between hosts than between blocks.
-    ``fixed``: conclude about these hosts, with the noise inside them.
+    Each host's mean is one observation, unless they are pooled.
     """
     count = hosts.nunique()
     if count == 1:
@@ -192,7 +189,7 @@ def _by_host(
 
 
 def _negligible(fit: Fit, groups: "pd.Series[Any]", df: int) -> bool:
-    """Return whether levels differ between groups no more than between blocks (F on the residual)."""
+    """Return whether groups may be pooled (F on the residual)."""
     spread = pd.DataFrame(fit.residual).groupby(groups.to_numpy())
     between = float((spread.mean() ** 2 * spread.count()).to_numpy().sum())
     inside = float(np.nansum(fit.residual**2)) - between
@@ -205,7 +202,7 @@ def _negligible(fit: Fit, groups: "pd.Series[Any]", df: int) -> bool:
 def _host_by_level(
     changes: pd.DataFrame, hosts: "pd.Series[Any]"
 ) -> tuple["pd.Series[float]", "pd.Series[float]", pd.DataFrame]:
-    """Return each comparison's p (F) of equal effects, by Holm and single, and means (hosts, c)."""
+    """Return p of equal effects (F), by Holm and single, and means."""
     by_host = changes.groupby(hosts.to_numpy())
     means, counts = by_host.mean(), by_host.count()
     inside = ((changes - by_host.transform("mean")) ** 2).sum()
@@ -218,20 +215,20 @@ def _host_by_level(
 
 
 def _means(logs: pd.DataFrame, fit: Fit, groups: "pd.Series[Any]") -> pd.DataFrame:
-    """Return the groups' means of logs without block effects, a sorted row per group."""
+    """Return the groups' means without block effects."""
     without_blocks = logs.sub((logs - fit.effects).mean(axis=1), axis=0)
     means: pd.DataFrame = without_blocks.groupby(groups.to_numpy()).mean()
     return means
 
 
 def percent(log_ratio: Any) -> Any:
-    """Return log-ratios (an array, a series or a frame) as percentage changes."""
+    """Return log-ratios as percentage changes."""
     with np.errstate(over="ignore"):  # an interval may end at infinity
         return 100.0 * np.expm1(log_ratio)
 
 
 def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -> tuple[str, ...]:
-    """Return the baseline and its controls as text, after a check of all arguments."""
+    """Check the arguments; return the arms."""
     names = [controls] if isinstance(controls, str) else list(controls)
     arms = tuple(str(name) for name in [baseline, *names])
     if len(set(arms)) < len(arms):
@@ -244,10 +241,7 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
 
 
 def references(levels: Sequence[str], arms: Sequence[str], against: Mapping[str, str]) -> dict[str, str]:
-    """Return the reference of each compared level, controls first.
-
-    ``arms`` are baseline and controls. A level that is only a reference is not compared.
-    """
+    """Return each compared level's reference, controls first."""
     only_references = {*against.values()} - {*against}
     compared = [name for name in levels if name not in arms and name not in only_references]
     return dict.fromkeys(arms[1:], arms[0]) | {name: against.get(name, arms[0]) for name in compared}
@@ -256,7 +250,6 @@ def references(levels: Sequence[str], arms: Sequence[str], against: Mapping[str,
 def _contrasts(
     levels: list[str], arms: tuple[str, ...], against: Mapping[str, str]
 ) -> tuple[dict[str, str], np.ndarray]:
-    """Return each compared level's reference, and the contrasts (c, levels)."""
     if unknown := {*against, *against.values()} - set(levels):
         raise InputError(f"unknown level {min(unknown)!r}; the levels are: {', '.join(levels)}")
     for name, other in against.items():
@@ -291,6 +284,5 @@ def _control_concerns(controls: pd.DataFrame, blocks: int, alpha: float) -> list
 
 
 def _changes(logs: pd.DataFrame, pairs: Mapping[str, str], weights: np.ndarray) -> pd.DataFrame:
-    """Return each level's log-ratio to its reference inside each block."""
     changes, _ = in_blocks(logs.to_numpy(), weights)
     return pd.DataFrame(changes, logs.index, list(pairs))

@@ -1,6 +1,6 @@
-"""The output of ``pg_test_fsync``: operations per second of each sync method.
+"""The output of ``pg_test_fsync``.
 
-Source: ``src/bin/pg_test_fsync/pg_test_fsync.c`` (9.2 to 18, also Windows); no ``usecs/op`` before 9.3.
+Source: ``pg_test_fsync.c`` (9.2 to 18).
 """
 
 import re
@@ -31,10 +31,7 @@ _SECONDS = re.compile(r"(\d{1,9}) seconds? per test")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse the tables.
-
-    Raises ParseError without rows, or for contradictions.
-    """
+    """Parse the tables; refuse contradictions."""
     methods: list[dict[str, Any]] = []
     section = seconds = None
     foreign = not any(map(_SECTION.fullmatch, text.lines))
@@ -72,7 +69,7 @@ def _row(line: str, *, foreign: bool) -> dict[str, Any] | None:
 
 
 def _with_rows(lines: Sequence[str]) -> set[int]:
-    """Return the headings in any language: lines with a final colon and rows below."""
+    """Return the headings in any language."""
     found, last = set(), None
     for index, line in enumerate(lines):
         if _OTHERS.fullmatch(line):

@@ -1,7 +1,6 @@
 """Consistency checks of a pgbench summary and its command line.
 
-A rate is a count over a time, a percentage two counts, clients are latency times rate. Tolerances
-accept real runs but not a lost digit.
+Tolerances accept real runs but not a lost digit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ _REQUESTED = {"client": "clients", "time": "duration_s", "protocol": "query_mode
 
 
 def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
-    """Raise ParseError with the first contradiction; ``command`` has pgbench's options."""
+    """Raise ParseError with the first contradiction."""
     for problem in _problems(summary, command):
         raise ParseError(f"pgbench summary: {problem}; the text is garbled, torn or not of one run")
 
@@ -57,7 +56,7 @@ def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]
 
 
 def _shares(row: Mapping[str, Any]) -> Iterator[str]:
-    """Compare counts with percentages; versions differ in the divisor."""
+    """Compare counts with percentages; divisors differ by version."""
     parts = [row[key] or 0 for key in _ENDS]
     totals = {parts[0], parts[0] + parts[1], parts[0] + parts[2], sum(parts)} - {0}
     for key in _SHARED:
@@ -72,7 +71,7 @@ def _shares(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
-    """Compare the scripts' shares; unlocked counters may lose a little."""
+    """Compare shares; unlocked counters lose a little."""
     tried = [row["transactions_attempted"] or row["transactions"] or 0 for row in s["scripts"]]
     totals = {s["transactions"], sum(s[key] or 0 for key in _ENDS), sum(tried)} - {0}
     for row, count in zip(s["scripts"], tried, strict=True):
@@ -86,13 +85,13 @@ def _scripts(s: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _elapsed(s: Mapping[str, Any]) -> float:
-    """Return the total seconds, with connecting."""
+    """Return the seconds, with connecting."""
     rate = s["tps_including_connections"] or s["tps"]
     return float(s["transactions"] / rate + (s["initial_connection_ms"] or 0.0) / 1000)
 
 
 def _busy(s: Mapping[str, Any]) -> float:
-    """Return the share of time a client spent in transactions."""
+    """Return the busy share of clients."""
     average = (s["latency_average_ms"] or 0.0) / 1000
     return float(average * s["transactions"] / (s["clients"] * _elapsed(s)))
 

@@ -1,6 +1,6 @@
-"""pgbench's report of loading its tables, on stderr.
+"""pgbench's report of loading its tables.
 
-Source: ``initGenerateDataClientSide``, ``runInitSteps`` in pgbench.c; a patched 9.6 prints ``total time: …``.
+Source: ``initGenerateDataClientSide``, ``runInitSteps`` in pgbench.c.
 """
 
 import re
@@ -22,10 +22,7 @@ _PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse a load's report.
-
-    Raises ParseError for a failed load, or two loads.
-    """
+    """Parse a load's report; refuse failed ones."""
     readings = [reading for line in text.lines if (reading := _TUPLES.read(line))]
     timed = [done for line in text.lines if (done := _DONE.fullmatch(line))]
     planned = {reading["planned"] for reading in readings}

@@ -1,6 +1,6 @@
-"""pgbench's report: summary on stdout, progress and errors on stderr.
+"""pgbench's report of a run.
 
-Source: ``printResults`` and ``printProgressReport`` in ``src/bin/pgbench/pgbench.c``, 9.5 to 19devel.
+Source: ``printResults``, ``printProgressReport`` in pgbench.c, 9.5 to 19devel.
 """
 
 import re
@@ -29,7 +29,7 @@ _INTRUDER = re.compile(
 
 
 def _unbroken(text: str) -> str | None:
-    """Return the words unless torn or interrupted by another line."""
+    """Return the words unless torn or interrupted."""
     torn = text.startswith("<") and not text.endswith(">")  # a builtin script's name
     return None if torn or _INTRUDER.search(text) or faults([text]) else text
 
@@ -111,7 +111,7 @@ _FIGURES = re.compile(
 
 
 def _with_points(line: str) -> str:
-    """Replace decimal commas, but not in statements."""
+    """Replace decimal commas outside statements."""
     a_row = re.match(r"\d+,", line)
     return re.sub(r"(?<=\d),(?=\d)", ".", line, count=1 if a_row else 0) if _FIGURES.match(line) else line
 
@@ -121,7 +121,7 @@ def _reading(line: str) -> dict[str, Any] | None:
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse a run's report; refuse missing lines, contradictions, and two summaries."""
+    """Parse a run's report; refuse contradictions."""
     if any(map(_COMMA.match, text.lines)):
         text.lines = list(map(_with_points, text.lines))
     (top, tps, lists), command = _read(text), options(argv)
@@ -162,7 +162,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 
 def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str, list[dict[str, Any]]]]:
-    """Return the run's values, ``tps`` by definition, and the lists."""
+    """Return values, ``tps`` by definition, and lists."""
     top: dict[str, Any] = {}
     tps: dict[str, float | None] = {}
     lists: dict[str, list[dict[str, Any]]] = {"scripts": [], "statements": [], "progress": []}
@@ -209,7 +209,7 @@ def _two_summaries(sign: str) -> ParseError:
 
 
 def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
-    """Add None for the missing keys of ``lines``."""
+    """Add None for missing keys."""
     row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
     if row["latency_average_ms"] is not None:
         row["latency_includes_failures"] = row["latency_includes_failures"] is not None
@@ -217,7 +217,7 @@ def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, text: Text) -> str:
-    """Select the comparable tps, or raise if it is missing."""
+    """Select the comparable tps."""
     newer = [name for name in (WITHOUT, RECONNECTING) if name in tps]
     if newer and len(tps) > 1:
         raise _two_summaries(f"tps both {' and '.join(tps)}")

@@ -1,6 +1,6 @@
-"""The output of sysbench's database tests: 0.4, 0.5 and 1.0.
+"""The output of sysbench's database tests.
 
-Source: sysbench's ``src/sysbench.c``, ``src/db_driver.c`` (0.4, 0.5: ``sysbench/sysbench.c``, ``sysbench/tests/oltp``).
+Source: ``src/sysbench.c``, ``src/db_driver.c`` (0.4, 0.5: ``sysbench/sysbench.c``, ``sysbench/tests/oltp``).
 """
 
 import re
@@ -51,7 +51,7 @@ _FAULT = re.compile(r"\b(?:FATAL|ALERT): ")
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse a run's report; refuse missing lines, contradictions, and two runs."""
+    """Parse a run's report; refuse contradictions."""
     figures: dict[str, Any] = {}
     progress: list[dict[str, Any]] = []
     absent = dict.fromkeys(key for reading in _READINGS for key in reading.keys)

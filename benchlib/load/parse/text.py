@@ -1,4 +1,4 @@
-"""Shared by all formats: clean text, numbers, command lines, signs of failure."""
+"""Parts that all formats share."""
 
 import getopt
 import html
@@ -26,10 +26,7 @@ _FEWEST = 3
 
 
 def unprefixed(lines: Sequence[str]) -> Sequence[str]:
-    """Remove log collectors' prefixes.
-
-    A prefix precedes at least three known lines, and more than have none.
-    """
+    """Remove log collectors' prefixes, which most known lines share."""
     shapes, alone = Counter[str](), 0
     for line in lines[:_FIRST_LINES]:
         if mark := _MARK.search(line[: _LONGEST_PREFIX + _LONGEST_MARK]):
@@ -52,7 +49,7 @@ def unprefixed(lines: Sequence[str]) -> Sequence[str]:
 class Text:
     """A text without colours, quoting and indentation.
 
-    ``terminated``: the last line has a newline, so it is not torn.
+    ``terminated``: the last line is not torn.
     """
 
     def __init__(self, raw: str) -> None:
@@ -67,12 +64,12 @@ class Text:
             self.lines.pop()
 
     def first_unread(self, rows: re.Pattern[str], known: Callable[[str], object]) -> str | None:
-        """Return the first whole line that matches ``rows`` but that ``known`` does not read, or None."""
+        """Return the first whole line of ``rows`` that ``known`` does not read."""
         whole = (line for index, line in enumerate(self.lines) if not self.torn(index))
         return next((line for line in whole if rows.match(line) and not known(line)), None)
 
     def torn(self, index: int) -> bool:
-        """Return whether the line may have lost its end."""
+        """Return whether the line may be torn."""
         return not self.terminated and index == len(self.lines) - 1
 
 
@@ -83,7 +80,7 @@ _FIGURE = re.compile(r"\{(\w+):(d|f)(\d?)\}")
 class Line:
     """A line's regular expression with counts ``{name:d}`` and numbers ``{name:f}``.
 
-    ``{name:f3}``: three decimals, ``{name:f9}``: three or six; fewer mean a torn line.
+    ``{name:f3}``: three decimals, ``{name:f9}``: three or six.
     """
 
     def __init__(self, template: str) -> None:
@@ -92,7 +89,7 @@ class Line:
         self.keys = tuple(self._pattern.groupindex)
 
     def read(self, line: str) -> dict[str, Any] | None:
-        """Return its values by name, or None for another kind of line."""
+        """Return the values by name, or None."""
         if match := self._pattern.fullmatch(line):
             groups = match.groupdict().items()
             return {name: number(text) if name in self._figures else text for name, text in groups}
@@ -110,14 +107,14 @@ def _group(figure: re.Match[str]) -> str:
 
 
 def number(text: str | None) -> float | None:
-    """Read a number; ``None`` for nothing, ``nan`` and ``inf``."""
+    """Read a number; ``nan`` and ``inf`` are ``None``."""
     if text is None or re.fullmatch(_NAN, text, re.IGNORECASE):
         return None
     return int(text) if text.isdecimal() else float(text)
 
 
 def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -> bool:
-    """Add a line's values to ``into``; refuse contradictions. Return whether the line matched."""
+    """Add a line's values; refuse contradictions. Return whether it matched."""
     values = next(filter(None, (kind.read(line) for kind in kinds)), None)
     for key, value in (values or {}).items():
         if value is not None and into.setdefault(key, value) != value:
@@ -126,13 +123,13 @@ def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -
 
 
 def missing_line(kind: str, line: str, text: Text) -> ParseError:
-    """Return the error for a missing line, with the run's failure if known."""
+    """Return the error for a missing line."""
     reasons = faults(text.lines)
     return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
 
 
 def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
-    """Raise the error for the first missing key; ``lines`` has its line."""
+    """Raise the error for the first missing key."""
     for key, line in lines.items():
         if key not in values:
             raise missing_line(kind, line, text)
@@ -154,10 +151,7 @@ _IGNORED = "(ignoring this error and continuing anyway)"
 
 
 def faults(lines: Iterable[str]) -> list[str]:
-    """Return the lines about aborted clients, failed connections or an aborted run.
-
-    stderr may interrupt a line of stdout. Ignored errors do not count.
-    """
+    """Return the lines about aborted clients, failed connections or an aborted run."""
     failures: list[str] = []
     for line in lines:
         if _IGNORED in line:
@@ -190,7 +184,7 @@ _MOST_ARGUMENTS = 1000  # getopt takes too long for more
 
 
 def options(argv: Sequence[str] | None) -> Mapping[str, str]:
-    """Parse pgbench's command line (also ``taskset -c 1 pgbench …``) into long names, if possible."""
+    """Return pgbench's options by long name."""
     arguments = list(argv or ()) if len(argv or ()) <= _MOST_ARGUMENTS else []
     programs = [n for n, word in enumerate(arguments, 1) if _PROGRAM.search(word)]
     others = bool(arguments) and not arguments[0].startswith("-")
@@ -203,6 +197,6 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
 
 
 def typed_connect(lines: Iterable[str]) -> bool:
-    """Return whether the text has one command line of a run at a prompt, with ``--connect``."""
+    """Return whether a prompt's only command line has ``--connect``."""
     typed = [line for line in lines if _TYPED.search(line)]
     return len(typed) == 1 and _CONNECT.search(typed[0].partition(" #")[0]) is not None

@@ -1,4 +1,4 @@
-"""pgbench's transaction log (``-l``): a file per thread.
+"""pgbench's transaction log (``-l``).
 
 Source: ``doLog`` in pgbench.c, 9.6 to 19devel.
 """
@@ -56,7 +56,7 @@ def narrow(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[str, float | None]:
-    """Return named quantiles of microseconds in ms, or None; reorders the values."""
+    """Return quantiles of microseconds, in ms; reorders the values."""
     if not len(values_us):
         return dict.fromkeys(shares)
     quantiles = np.quantile(values_us, [*shares.values()], overwrite_input=True) / 1000
@@ -64,7 +64,7 @@ def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[s
 
 
 def whole_lines(file: pa.NativeFile) -> tuple[int, str]:
-    """Return the number of bytes of the whole lines, and the text after them."""
+    """Return the size of the whole lines, and the rest."""
     size = file.size()
     file.seek(max(0, size - _LONGEST))
     tail = file.read().rpartition(b"\n")[2]
@@ -74,12 +74,10 @@ def whole_lines(file: pa.NativeFile) -> tuple[int, str]:
 def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = None) -> Iterator[Columns]:
     """Parse whole lines, block by block.
 
-    ``status`` is an index of ``STATUSES``; ``latency`` is 0 for a word. ``torn`` collects lines with
-    another number of columns.
+    ``status`` is an index of ``STATUSES``; ``latency`` is 0 for a word. ``torn`` collects torn lines.
 
     Raises:
-        ValueError: a line is not of this log; :func:`fault` names it.
-
+        ValueError: a line is not of this log.
     """
 
     def skip(row: Any) -> str:
@@ -110,7 +108,7 @@ def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = No
 
 
 def fault(name: str, file: pa.NativeFile, columns: Sequence[str]) -> ParseError:
-    """Return the error for the first line that is not of this log."""
+    """Return the error for the first wrong line."""
     reader = io.BufferedReader(file)
     for number, raw in enumerate(iter(lambda: reader.readline(_LONGEST), b""), 1):
         line = raw.decode(errors="replace").rstrip("\r\n")
@@ -127,14 +125,14 @@ def _is_of_log(line: str, columns: Sequence[str]) -> bool:
 
 
 def log_columns(argv: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the columns that a command line requests."""
+    """Return the columns that a command line requests."""
     command = options(argv)
     retried = command.get("max-tries", "1") != "1"
     return (*_COLUMNS, *["lag"] * ("rate" in command), *["retries"] * retried)
 
 
 def _columns_of(lines: Iterable[str], argv: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the columns; without a command line a seventh is ``lag_or_retries``."""
+    """Return the columns; without command line, maybe ``lag_or_retries``."""
     counts = Counter(line.count(" ") + 1 for line in lines if LINE.fullmatch(line))
     number = max(counts, key=lambda n: (counts[n], n), default=0)
     if not options(argv) or not number:
@@ -146,7 +144,7 @@ def _columns_of(lines: Iterable[str], argv: Sequence[str] | None) -> tuple[str, 
 
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
-    """Parse the logs of one run in one text; a killed run may leave torn lines."""
+    """Parse one run's logs, perhaps with torn lines."""
     names = _columns_of(text.lines, argv)
     # of the last line without newline, the last figure may be torn; only a lag or retries matter
     cut = {len(text.lines) - 1} if not text.terminated and len(names) > len(_COLUMNS) else set()
@@ -162,7 +160,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
-    """Parse a file in blocks; only torn lines may be between the others."""
+    """Parse a file in blocks."""
     beginning = Text(file.read(_BEGINNING).decode(errors="replace"))
     names = _columns_of(beginning.lines, None)
     if not names:
@@ -218,10 +216,7 @@ def _report(blocks: Iterable[Columns], torn: Sequence[str], argv: Sequence[str] 
 
 
 def _check_numbers(clients: NDArray[Any], transactions: NDArray[Any], numbered: NDArray[Any]) -> bool:
-    """Check that each client's transaction numbers rise; return whether the log is sampled.
-
-    Version 10 does not number skipped transactions.
-    """
+    """Check that clients' transaction numbers rise; return whether the log is sampled."""
     clients, transactions = clients[numbered], transactions[numbered]
     order = np.argsort(clients, kind="stable")
     client, transaction = clients[order], transactions[order]

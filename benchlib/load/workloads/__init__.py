@@ -1,7 +1,4 @@
-"""Workloads are TOML files: the library's and those in ``workloads/`` by name, others by path.
-
-A workload with ``like`` inherits all missing keys from a library workload.
-"""
+"""Workloads are TOML files."""
 
 import json
 import re
@@ -35,11 +32,10 @@ def workload_paths() -> dict[str, Path]:
 def load_workload(name: str) -> Workload:
     """Return a workload by name or file.
 
-    ``study.json`` gives the study's workload, ``study.json#other`` the one that levels call ``other``.
+    ``study.json#other`` is the one that a study's levels call ``other``.
 
     Raises:
-        InputError: no such workload, or an invalid file; the message names each fault.
-
+        InputError: no such workload, or an invalid file.
     """
     known = workload_paths()
     study, level_name = match.groups() if (match := _STUDY_FILE.fullmatch(name)) else (None, None)
@@ -58,7 +54,7 @@ def load_workload(name: str) -> Workload:
 
 
 def _read(path: Path, named: str | None = None) -> dict[str, Any]:
-    """Return a file's keys, with the text of its script files and inherited keys."""
+    """Return the keys, also of files and inherited."""
     try:
         if path.suffix == ".json":
             plan = json.loads(path.read_bytes())["plan"]

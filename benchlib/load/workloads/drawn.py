@@ -1,9 +1,7 @@
-"""Random values distributed as in ``pg_stats``, for scripts and rows. Pure.
+"""Random values distributed as in ``pg_stats``. Pure.
 
-A number comes from an expression valid in pgbench and SQL; SQL converts it to the value. Common
-values have their frequencies; the rest follows the histogram. Large counts grow with ``:scale``.
-Texts with many values are MD5 sums. A column is a row of ``server/statements/columns.sql`` at the
-scale ``scales``.
+An expression valid in pgbench and SQL gives a number, which SQL converts to the value. Large counts
+grow with ``:scale``. A column is a row of ``server/statements/columns.sql``.
 """
 
 import re
@@ -25,16 +23,13 @@ _TEXTS = ("text", "character varying", "character", "uuid", "bytea")
 
 
 def can_draw(column: Mapping[str, Any]) -> bool:
-    """Return whether the column's values are known."""
+    """Return whether the values are known."""
     made = column["is_unique"] and column["type"].startswith((*_WHOLE, *_TEXTS))
     return bool(made or column["common"] or column["bounds"])
 
 
 def drawn(column: Mapping[str, Any], scales: int, row_number: str = "") -> tuple[str, str]:
-    """Return an expression for a number, and SQL for the value (last ``{}``: the number).
-
-    ``row_number``: an expression for a row number in a unique column.
-    """
+    """Return an expression for a number, and SQL for the value (last ``{}``: the number)."""
     base, bounds, unique = re.sub(r"\(.*?\)", "", column["type"]), column["bounds"], column["is_unique"]
     rows = max(1, column["rows"])
     count = rows if unique else column["count"]
@@ -73,15 +68,12 @@ def drawn(column: Mapping[str, Any], scales: int, row_number: str = "") -> tuple
 
 
 def value_of(number: str, value: str, type_: str) -> str:
-    """Return SQL for a value of a type, from the result of :func:`drawn`."""
+    """Return SQL from the result of :func:`drawn`."""
     return f"CAST({number.join(value.rpartition('{}')[::2])} AS {type_})"
 
 
 def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
-    """Return SQL that fills a table, column by column.
-
-    Unknown columns are null; texts have the right width.
-    """
+    """Return SQL that fills a table; unknown columns are null."""
     values = []
     for column in columns:
         is_text = column["type"].startswith(("text", "character")) and not column["type"].endswith("[]")
@@ -97,12 +89,12 @@ def filled(columns: Sequence[Mapping[str, Any]], scales: int) -> str:
 
 
 def _scaled(count: int, scales: int) -> str:
-    """Return an expression for ``count`` at the scale ``:scale``."""
+    """Return ``count`` at ``:scale``."""
     return f"greatest(1, {count} * :scale / {scales})" if count > _MANY else f"{max(1, count)}"
 
 
 def _end(first: int, cut: int, scales: int) -> str:
-    """Return an expression (64-bit integers) for the bound ``cut`` at ``:scale``."""
+    """Return a histogram bound at ``:scale``."""
     span = cut - first
     if span >= 2**60:
         return f"{cut}"

@@ -1,6 +1,5 @@
 """SQL as pgbench scripts. Pure.
 
-pgbench replaces ``:name`` everywhere; outside strings and comments a backslash begins a command.
 Sources: PostgreSQL documentation, "Lexical Structure", "pgbench"; ``parseVariable`` in pgbench.c.
 """
 
@@ -67,7 +66,7 @@ _ACTS = re.compile(
 
 
 def tokens(sql: str) -> list[tuple[str, str]]:
-    """Split SQL into (kind, text); the kinds are the groups above."""
+    """Split SQL into (kind, text)."""
     return [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(sql)]
 
 
@@ -77,7 +76,7 @@ def spoken(sql: str) -> list[tuple[str, str]]:
 
 
 def literal(value: str) -> str:
-    """Quote a value on one line, safe for the server and pgbench."""
+    """Quote a value, safe for server and pgbench."""
     text = "".join(_ESCAPES.get(character, character) for character in value)
     return f"E'{text}'" if "\\" in text else f"'{text}'"
 
@@ -85,11 +84,10 @@ def literal(value: str) -> str:
 def for_pgbench(sql: str, values: Mapping[str, str] | None = None, *, with_variables: bool = False) -> str:
     """Return SQL in which pgbench finds only its own variables.
 
-    ``values`` replace ``$1`` and so on. ``with_variables``: ``:name`` outside brackets stays a variable.
+    ``values`` replace ``$1`` and so on. ``with_variables``: keeps ``:name`` outside brackets.
 
     Raises:
         InputError: pgbench would read a part differently.
-
     """
     parts, depth = list[str](), 0
     for kind, text in tokens(sql):
@@ -109,7 +107,7 @@ def for_pgbench(sql: str, values: Mapping[str, str] | None = None, *, with_varia
 
 
 def one_of(runs: Iterable[str]) -> str:
-    """Return a script that runs one of several executions, each equally often."""
+    """Return a script that runs one of several, equally often."""
     counted = Counter(runs)
     if len(counted) == 1:
         return next(iter(counted))
@@ -122,12 +120,10 @@ def one_of(runs: Iterable[str]) -> str:
 def script_of(sql: str) -> str:
     """Return SQL as a script for ``pgbench -f``; by default each statement commits.
 
-    ``-- transaction: one`` makes one transaction. ``:name`` is a variable; without commands, not in strings,
-    comments and brackets.
+    ``-- transaction: one`` makes one transaction.
 
     Raises:
         InputError: it is empty, or neither SQL nor pgbench's.
-
     """
     joined = _CONTINUED.sub(" ", sql).replace(_TOGETHER, ";")
     words = spoken(joined)
@@ -151,7 +147,7 @@ def script_of(sql: str) -> str:
 
 
 def rolled_back(script: str) -> str:
-    """Return a script as one transaction that is rolled back; its own BEGIN, COMMIT and others are left out."""
+    """Return a script as one transaction that is rolled back."""
     parts, start, command, skips = ["BEGIN;\n"], True, False, False
     for kind, text in tokens(script):
         if kind in ("space", "comment"):
@@ -167,7 +163,7 @@ def rolled_back(script: str) -> str:
 
 
 def variables_of(script: str) -> list[str]:
-    """Return a script's variables that it does not set, in order."""
+    """Return a script's variables that it does not set."""
     bare = "".join(text for kind, text in tokens(script) if kind not in ("text", "quoted", "comment"))
     named = [text[1:] for text in re.findall(r"(?<!:):[^\W\d]\w*", bare)]
     made = {name.lower() for name in re.findall(r"(?im)^\s*\\(?:set|setshell)\s+(\w+)", script)}
@@ -176,9 +172,9 @@ def variables_of(script: str) -> list[str]:
 
 
 def unsafe_part(script: str) -> str | None:
-    """Return the first part of a script that may write, lock or act on others, or None.
+    """Return the first part of a script that may write, lock or act on others.
 
-    A guard against mistakes: functions of the user and the role's rights are not known here.
+    A guard against mistakes: functions and rights are not known here.
     """
     joined = _CONTINUED.sub(" ", script).replace(_TOGETHER, ";")
     if shell := re.search(r"(?im)^\s*\\(setshell|shell)\b", joined):
