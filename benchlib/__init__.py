@@ -1,6 +1,6 @@
 """Does this change make my PostgreSQL faster, by how much, and am I sure?
 
-Public names load on first use: the command line and the guardian start in milliseconds.
+Names load on first use.
 """
 
 from importlib import import_module

@@ -1,7 +1,6 @@
 """All errors, as a tree by cause.
 
-``exit_code`` is the exit status of the command line: 1 if a run failed, 2 if the input is wrong. Every message is one
-line that says what happened and what to do.
+``exit_code``: 1 if a run failed, 2 if the input is wrong. Every message is one line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,29 +10,29 @@ from operator import itemgetter
 
 
 class BenchlibError(Exception):
-    """Base of every error that benchlib raises on purpose."""
+    """An error that benchlib raises on purpose."""
 
     exit_code = 1
 
 
 class InputError(BenchlibError):
-    """An input is wrong: a parameter, a level, a file, a frame."""
+    """A wrong parameter, level, file or frame."""
 
     exit_code = 2
 
 
 class NothingToShowError(InputError):
-    """A study lacks the data of a section; the notebook shows the message instead."""
+    """A section without data."""
 
 
 class ParseError(InputError):
-    """A text that cannot be trusted; the message names the missing line."""
+    """A text that cannot be trusted."""
 
 
 class PreflightError(InputError):
-    """The study cannot run here; nothing has been started.
+    """A study that cannot run here; nothing has been started.
 
-    ``grants`` are the SQL statements that would permit it, each with the server and database to run it in.
+    ``grants``: where to run which SQL statement to permit it.
     """
 
     def __init__(self, reason: str, grants: Iterable[tuple[str, str]] = ()) -> None:
@@ -49,48 +48,48 @@ class PreflightError(InputError):
 
 
 class HostBusyError(PreflightError):
-    """Another run is under way on this host: try again later."""
+    """Another run on this host."""
 
 
 class TrialError(BenchlibError):
-    """A trial failed; it is saved with this error, and the study goes on."""
+    """A failed trial; the study goes on."""
 
 
 class SettingError(TrialError):
-    """A server setting did not take effect, so the trial would have measured another level."""
+    """A server setting that did not take effect."""
 
 
 class ServerError(TrialError):
-    """A PostgreSQL server did not start, ended, or refused a statement."""
+    """A PostgreSQL server that did not start, ended, or refused a statement."""
 
 
 class LoadError(TrialError):
-    """The load tool failed, or its report contradicts itself."""
+    """A failed load tool, or its contradictory report."""
 
 
 class BrakeError(LoadError):
-    """A load was ended because a server in use exceeded a bound; the study stops."""
+    """A server in use that exceeded a bound; the study stops."""
 
 
 class InvariantError(TrialError):
-    """The database does not contain the rows that the load tool reported as written."""
+    """A database without rows that the load tool reported."""
 
 
 class InstallError(BenchlibError):
-    """A PostgreSQL could not be fetched; nothing of it is left."""
+    """A PostgreSQL that could not be fetched."""
 
 
 class StudyError(BenchlibError):
-    """The study cannot go on; the saved trials are safe."""
+    """A study that cannot go on; its trials are safe."""
 
 
 class Interrupted(StudyError):  # noqa: N818 - a request, not a fault
-    """The run was interrupted; the completed trials are saved."""
+    """An interrupted run; completed trials are saved."""
 
 
 @contextmanager
 def os_errors_as(error: type[BenchlibError], message: str) -> Iterator[None]:
-    """Turn an OSError into ``error`` with the message and the operating system's reason."""
+    """Turn an OSError into ``error``, with its reason."""
     try:
         yield
     except OSError as reason:

@@ -1,4 +1,4 @@
-"""Functions for notebooks: ``open_study`` reads the parameters, ``compare`` and ``plot`` take any frame."""
+"""Functions for notebooks."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -34,11 +34,10 @@ __all__ = [
 
 
 def open_study() -> OpenStudy:
-    """Return the study that the notebook's parameters describe; with ``run = False`` the saved one.
+    """Return the study of the notebook's parameters; with ``run = False`` the saved one.
 
     Raises:
         InputError: a parameter is invalid, or there is no such study.
-
     """
     values = _parameters("open_study")
     name = study_name(values)
@@ -54,7 +53,7 @@ def open_study() -> OpenStudy:
 
 
 def open_summary() -> list[PageData]:
-    """Return the pages of the studies in the parameter ``studies``, or of all if it is empty."""
+    """Return the pages of the named studies, or of all."""
     named = _parameters("open_summary").get("studies", "")
     # a command judges before it makes the page, with a limit for each study
     names = [name.strip() for name in named.split(",") if name.strip()]
@@ -62,7 +61,7 @@ def open_summary() -> list[PageData]:
 
 
 def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
-    """Return a row per answer, with its study's name, title, panel and metric."""
+    """Return a row per answer."""
     rows = [
         (page.name, page.title, page.panel, page.metric_title, *answer.model_dump().values())
         for page in pages
@@ -72,7 +71,6 @@ def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
 
 
 def _parameters(caller: str) -> dict[str, Any]:
-    """Return the checked parameters of the calling notebook."""
     shell = get_ipython()
     if shell is None:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
@@ -87,7 +85,7 @@ _listener: list[Any] = []
 
 
 def progress_line() -> Callable[[object], None]:
-    """Return a function that shows progress in lines that it replaces."""
+    """Return a function that shows progress in place."""
     lines = dict[bool, str]()
     handle = display({"text/plain": "starting"}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 

@@ -1,1 +1,1 @@
-"""Plans: levels, loads, workloads, notebook parameters and the study they make. Pure."""
+"""Plans: levels, loads, workloads, parameters, and the study that they make."""

@@ -1,7 +1,6 @@
-"""The order of trials: randomised complete blocks, balanced by Williams squares.
+"""The order of trials: randomised complete blocks in groups.
 
-Blocks form groups, as many blocks in each as there are levels. A group is a Williams Latin square
-(E. J. Williams, 1949) with shuffled levels and rows. Groups are drawn independently, so a longer design begins
+A group is a Williams Latin square (E. J. Williams, 1949) with shuffled levels and rows. A longer design begins
 with the shorter one.
 """
 
@@ -25,7 +24,7 @@ _MAX_SEED = 2**31 - 1  # pgbench --random-seed: a positive 32-bit integer
 
 @dataclass(frozen=True)
 class Trial:
-    """One level in one block at one position (both counted from 1), with its seed."""
+    """A level in a block at a position (both from 1)."""
 
     block: int
     position: int
@@ -34,23 +33,23 @@ class Trial:
 
     @property
     def id(self) -> str:
-        """Return the trial's name for files, unique inside a design."""
+        """Return a file name, unique inside a design."""
         slug = re.sub(r"[^A-Za-z0-9._]+", "-", self.level).strip("-._")[:40].rstrip("-._")
         return f"b{self.block:02d}-p{self.position}-{slug or 'level'}"
 
     @property
     def warm_up_seed(self) -> int:
-        """Return the warm-up's seed: with the trial's own, the load would find its rows in memory."""
+        """Return another seed: the warm-up must not cache these rows."""
         return self.seed + 1
 
     @property
     def beside_seed(self) -> int:
-        """Return the seed of the background load, different for the same reason."""
+        """Return the background load's seed."""
         return _MAX_SEED - self.seed
 
 
 def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Trial, ...]:
-    """Return ``blocks * len(levels)`` trials in the order in which they run; seeds are unique."""
+    """Return the trials in their order."""
     trials: list[Trial] = []
     seen: set[int] = set()
     orders: list[list[str]] = []
@@ -68,9 +67,9 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
 
 
 def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the 24 combinations that screen 6 to 11 dimensions of two values each.
+    """Return the 24 combinations that screen 6 to 11 two-valued dimensions.
 
-    Source: the 12 runs of Plackett and Burman (1946) and their fold-over. The first has all first values.
+    Source: Plackett and Burman (1946), 12 runs and their fold-over.
 
     Raises:
         InputError: another number of dimensions or of values.
@@ -87,10 +86,7 @@ def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def _square(names: Sequence[str], rng: Random, *, mirrored: bool) -> list[list[str]]:
-    """Return one order per block: a Williams square with shuffled levels and rows.
-
-    With an odd number of levels only a square and its mirror together balance the neighbours.
-    """
+    """Return one order per block; an odd number of levels also needs the mirror."""
     k = len(names)
     first = [(step + 1) // 2 % k if step % 2 else -step // 2 % k for step in range(k)]
     shuffled = rng.sample(names, k)

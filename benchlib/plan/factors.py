@@ -1,4 +1,4 @@
-"""The factor of a study: its levels, listed or from a grid, and the reference of each."""
+"""The factor of a study: its levels and the reference of each."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -21,12 +21,12 @@ ReadLevel = Callable[[str, Values], Level]
 def make_factor(
     declared: Declared, read: ReadLevel, only: Only, left_out: Mapping[str, str]
 ) -> tuple[Factor, dict[str, str]]:
-    """Return the factor, and the levels that it leaves out with the reason for each.
+    """Return the factor, and the levels that cannot run, with reasons.
 
-    ``only`` limits a profile to a list of levels, or to some values of each dimension.
+    ``only`` limits a profile to levels, or to values of dimensions.
 
     Raises:
-        InputError: the parameters do not make a factor; the message names the parameter.
+        InputError: the parameters do not make a factor.
     """
     cells: dict[str, dict[str, str]] = {}
     against: dict[str, str] = {}
@@ -89,7 +89,6 @@ def make_factor(
 
 
 def _listed(declared: Declared, only: Only, read: ReadLevel) -> tuple[dict[str, Level], dict[str, str]]:
-    """Return the levels that the profile runs, and the references named for them."""
     if declared.screen:
         raise InputError("parameter screen: needs a grid")
     levels = {name: read(name, patch) for name, patch in _whole(declared.levels).items()}
@@ -104,7 +103,7 @@ def _listed(declared: Declared, only: Only, read: ReadLevel) -> tuple[dict[str, 
 
 
 def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level]) -> str:
-    """Return a level's reference: the first of its chain that runs, else the first."""
+    """Return the first reference of a level's chain that runs."""
     other = against[name]
     for _ in against:  # ends even in a circle
         other = other if other in levels else against.get(other, other)
@@ -112,7 +111,7 @@ def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level])
 
 
 def _whole(patches: Mapping[str, Values]) -> dict[str, Values]:
-    """Return the patches of levels, each merged over the one that its ``over`` names."""
+    """Merge each patch over its ``over``."""
     whole: dict[str, Values] = {}
     for name, patch in patches.items():
         below = patch.get("over")
@@ -124,7 +123,7 @@ def _whole(patches: Mapping[str, Values]) -> dict[str, Values]:
 
 
 def patched(patch: Values, over: Values) -> Values:
-    """Return a patch merged with another; settings, tunables and load are merged by name."""
+    """Merge a patch; settings, tunables and load by name."""
     merged = {**patch, **over}
     for key in ("settings", "host", "load"):
         if isinstance(patch.get(key), Mapping) and isinstance(over.get(key), Mapping):
@@ -133,7 +132,7 @@ def patched(patch: Values, over: Values) -> Values:
 
 
 def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, Level]:
-    """Return the baseline, the level, and variants with only or without each differing setting."""
+    """Return variants with or without each differing setting."""
     if name not in levels or name == baseline:
         others = ", ".join(other for other in levels if other != baseline)
         raise InputError(f"parameter shares_of: '{name}' is not one of the levels {others}")
@@ -161,7 +160,7 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
 def _combinations(
     declared: Declared, only: Only, read: ReadLevel
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
-    """Return the levels of a grid or of a screening, and their cells; later dimensions win."""
+    """Return the levels of a grid and their cells; later dimensions win."""
     grid, along = declared.grid, declared.along
     if declared.levels:
         raise InputError("parameters levels and grid: give only one of them")
@@ -202,7 +201,7 @@ def _combinations(
 
 
 def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...], number: int) -> str:
-    """Return a screening level's name: ``jit, work_mem``, ``all but jit``, ``none`` or ``all``."""
+    """Return ``jit, work_mem``, ``all but jit``, ``none`` or ``all``."""
     first = [name for (name, two), end in zip(ends_of.items(), ends, strict=True) if end == two[0]]
     second = [name for name in ends_of if name not in first]
     if not first or not second:
@@ -214,10 +213,7 @@ def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...],
 def _along(
     cells: Mapping[str, Mapping[str, str]], along: str, levels: Mapping[str, Level], baseline: str
 ) -> dict[str, str]:
-    """Return each level's reference: the level that differs from it in ``along`` alone.
-
-    It has the baseline's value of that dimension, or else the first.
-    """
+    """Return each level's reference, which differs from it in ``along`` alone."""
     rests = {
         name: tuple(end for dimension, end in cells[name].items() if dimension != along) for name in levels
     }
@@ -230,7 +226,6 @@ def _along(
 def _repeated(
     levels: dict[str, Level], cells: dict[str, dict[str, str]], against: Mapping[str, str]
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]], dict[str, str]]:
-    """Return levels, cells and references of a survey: with further trials of each reference."""
     repeats = {
         f"{name}, again {n}": name for name in dict.fromkeys(against.values()) for n in range(1, _AGAIN + 1)
     }

@@ -1,6 +1,6 @@
-"""A fleet: the hosts that ``fleet.yaml`` names, and which host runs which block. Pure.
+"""A fleet: the hosts in ``fleet.yaml``, and the blocks of each.
 
-A Dask cluster runs code for everyone who can connect, so TLS is required unless ``insecure: true``.
+Dask runs code for everyone who can connect, so TLS is required unless ``insecure: true``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ CERTIFICATES = ("ca.pem", "cert.pem", "key.pem")
 
 
 class FleetHost(Model):
-    """A host: its roles, its PostgreSQL's address, its scratch folder, its SSH address."""
+    """A host; ``address`` is its PostgreSQL's."""
 
     roles: tuple[Role, ...] = ("server",)
     address: Annotated[str, AfterValidator(lambda text: str(ip_address(text)))] | None = None
@@ -27,14 +27,12 @@ class FleetHost(Model):
 
 
 class Fleet(Model):
-    """A Dask cluster and its hosts by name.
+    """A Dask cluster and its hosts by name. Without ``hosts`` every worker is a server.
 
-    ``scheduler`` is the address of a running one (``tls://10.0.0.1:8786``). Without it, scheduler and workers
-    are started over SSH with the options ``ssh`` (of ``asyncssh.connect``) and stopped at the end. A worker
-    belongs to the host with its name or address. Without ``hosts`` every worker is a server.
-
-    ``tls`` is a folder with :data:`CERTIFICATES`, at the same path on every SSH host. A lost host may return
-    within ``back_within_s`` seconds; then the run ends with an error, after the blocks of the other hosts.
+    - ``scheduler``: a running one (``tls://10.0.0.1:8786``). Without it, SSH starts and stops scheduler and workers.
+    - ``ssh``: options of ``asyncssh.connect``.
+    - ``tls``: the folder of :data:`CERTIFICATES`, at the same path on every SSH host.
+    - ``back_within_s``: the time in which a lost host may return.
     """
 
     scheduler: NotEmpty | None = None
@@ -61,14 +59,14 @@ class Fleet(Model):
         return self
 
     def with_role(self, role: Role) -> list[str]:
-        """Return the names of the hosts with a role, in the file's order."""
+        """Return the names of the hosts with a role."""
         return [name for name, host in self.hosts.items() if role in host.roles]
 
 
 def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] = ()) -> Mapping[int, str]:
-    """Return the host of each block (counted from 1); it depends on the plan alone.
+    """Return the host of each block (from 1), by the plan alone.
 
-    Each host runs whole groups of balanced blocks; the remaining blocks are assigned one by one.
+    Each host runs whole groups of balanced blocks, then single blocks.
     """
     in_groups = 0 if looks else blocks // (levels * len(hosts)) * levels * len(hosts)
     whole = {block: hosts[(block - 1) // levels % len(hosts)] for block in range(1, in_groups + 1)}
@@ -76,7 +74,7 @@ def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] 
 
 
 def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:
-    """Return the hosts that generate load or run replicas for a plan, with their roles."""
+    """Return the hosts of load generators and replicas."""
     uses = list[tuple[Role, str]]()
     for name in plan.factor.levels:
         uses += [("load", host) for host in plan.level_load(name).generators]

@@ -1,4 +1,4 @@
-"""A level: one treatment, as a patch over the study's base. Levers check their keys."""
+"""A level: a treatment, as a patch over the study's base."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _OFF = frozenset({"0", "of", "off", *("false"[:n] for n in range(1, 6)), "n", "n
 
 
 class Model(BaseModel):
-    """A base class for data: immutable, and unknown keys are errors."""
+    """Immutable data; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other field values, which are not validated."""
+        """Return a changed copy, without validation."""
         return self.model_copy(update=fields)
 
 
 class Open(BaseModel):
-    """A base class for data to which other versions may add fields."""
+    """Data that other versions may extend."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 def problems(reason: ValidationError) -> list[str]:
-    """Return all problems of a validation, one line each: where and what."""
+    """Return a line for each problem."""
     lines = []
     for problem in reason.errors():
         where = ".".join(str(part) for part in problem["loc"] if part != "[key]")
@@ -58,13 +58,13 @@ def problems(reason: ValidationError) -> list[str]:
 
 
 def first_problem(reason: ValidationError) -> str:
-    """Return the first problem of a validation in one line, and the number of others."""
+    """Return the first problem, and the number of others."""
     first, *others = problems(reason)
     return f"{first} (and {len(others)} more)" if others else first
 
 
 def share_of(whole: str, value: object) -> float | None:
-    """Return 60.0 for ``"60 % of capacity"`` with ``whole`` "capacity"; None for other values."""
+    """Return 60.0 for ``"60 % of capacity"`` with ``whole`` "capacity", or None."""
     share = rf"\s*(\d{{1,9}}(?:\.\d+)?)\s*%\s*of\s+{whole}\s*"
     match = re.fullmatch(share, value, re.IGNORECASE) if isinstance(value, str) else None
     return float(match[1]) if match else None
@@ -75,7 +75,6 @@ CAPACITY, CALLS = "capacity", "its calls"
 
 
 def _rate(value: object) -> object:
-    """Return a rate in transactions/s, or a share of capacity in normal spelling."""
     whole, share = next(((w, s) for w in (CAPACITY, CALLS) if (s := share_of(w, value))), ("", None))
     try:
         number = float(value) if share is None else share  # type: ignore[arg-type]
@@ -113,7 +112,7 @@ LoadHosts = Annotated[_Hosts, Field(validation_alias=FROM)]
 
 
 class LoadPatch(Model):
-    """Changes of the study's load; None leaves a value unchanged."""
+    """Changes of the study's load; None changes nothing."""
 
     clients: Clients | None = None
     threads: Clients | None = None
@@ -124,7 +123,7 @@ class LoadPatch(Model):
     generators: Annotated[_Hosts | None, Field(validation_alias=FROM)] = None
 
     def over(self, load: dict[str, Any]) -> dict[str, Any]:
-        """Return a load with these changes; variables are merged by name."""
+        """Return a changed load; variables are merged by name."""
         changes = self.model_dump(exclude_none=True)
         if "variables" in changes:
             changes["variables"] = {**(load["variables"] or {}), **changes["variables"]}
@@ -132,7 +131,7 @@ class LoadPatch(Model):
 
 
 def rate_at(rate: float | str, capacity_tps: float | None, calls_tps: float | None = None) -> float | str:
-    """Return a rate in transactions/s; a share of something unknown stays as it is."""
+    """Return a rate in transactions/s, or an unknown share as it is."""
     if (share := share_of(CALLS, rate)) is not None:
         return rate if calls_tps is None else max(_LEAST_RATE, float(f"{share / 100 * calls_tps:.3g}"))
     if (share := share_of(CAPACITY, rate)) is None or capacity_tps is None:
@@ -145,10 +144,10 @@ class LevelKey(typing.Protocol):
     """A lever's part in making a study."""
 
     def read(self, value: Any, context: Values) -> Any:
-        """Return the value in plain JSON types and normal spelling, or raise ValueError."""
+        """Return plain JSON types, or raise ValueError."""
 
     def conflict(self, level: Level) -> str | None:
-        """Return why the key conflicts with the level's other keys, or None."""
+        """Return the conflict with other keys, or None."""
 
 
 def _by_lever(value: Any, info: ValidationInfo) -> Any:
@@ -164,8 +163,7 @@ _ByLever = BeforeValidator(_by_lever)
 class Level(Model):
     """A treatment: its changes to the study's base, by lever.
 
-    ``postgres`` is a version or a folder of binaries; ``host`` sets kernel tunables (``?`` at the end: optional);
-    ``target`` is an external server.
+    ``postgres`` is a version or a folder, ``target`` an external server. ``?`` after a kernel tunable: optional.
     """
 
     postgres: Annotated[str | None, _ByLever] = None
@@ -183,21 +181,21 @@ class Level(Model):
     target: Annotated[JsonValue, _ByLever] = None
 
     def part(self, key: str) -> Values:
-        """Return a key's value by name; an empty mapping if the level does not set it."""
+        """Return a key's mapping, or an empty one."""
         value = getattr(self, key)
         return value if isinstance(value, Mapping) else {}
 
     @property
     def in_place(self) -> bool:
-        """Return whether the level runs on a database in use."""
+        """Return whether a database in use is measured."""
         return bool(self.part("target").get("in_place"))
 
     def without_load(self) -> Level:
-        """Return the level without its workload and load."""
+        """Return the level without workload and load."""
         return self.changed(workload=None, load=LoadPatch())
 
     def over(self, base: Level) -> Level:
-        """Return this level merged over ``base``; settings, tunables and load are merged by name."""
+        """Return the level merged over ``base``."""
         named = self.model_dump(include=self.model_fields_set)  # keeps keys that are set to their defaults
         patched = {k: v for k, v in named.items() if v not in (None, (), {})}
         patched["settings"] = {**base.settings, **self.settings}
@@ -207,18 +205,18 @@ class Level(Model):
 
 
 def cores_of(text: str) -> set[int]:
-    """Return the cores of a list such as ``0-1,4``."""
+    """Return the cores in ``0-1,4``."""
     ends = [part.split("-") for part in text.split(",")]
     return {core for end in ends for core in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def is_off(value: object) -> bool:
-    """Return whether a server parameter's value means off to PostgreSQL."""
+    """Return whether PostgreSQL reads a value as off."""
     return str(value).strip().lower() in _OFF
 
 
 def resolve_memory_shares(settings: Mapping[str, SettingValue], memory_bytes: int) -> dict[str, SettingValue]:
-    """Return the settings with values such as ``"25 % of memory"`` in whole megabytes."""
+    """Turn ``"25 % of memory"`` into megabytes."""
     resolved = dict(settings)
     for name, value in settings.items():
         if (share := share_of("memory", value)) is not None:

@@ -1,4 +1,4 @@
-"""Metrics: names, units, and whether more is better. Formats of percentages."""
+"""Metrics: names, units, and whether more is better."""
 
 import math
 import re
@@ -15,7 +15,7 @@ MOST_ANSWERS = 5
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured quantity; ``unit`` follows a value, ``title`` names it in a sentence."""
+    """A measured quantity; ``title`` names it in a sentence."""
 
     name: str
     title: str
@@ -24,7 +24,7 @@ class Metric:
 
     @property
     def directions(self) -> tuple[Direction, Direction]:
-        """Return the words for an increase and for a decrease."""
+        """Return the words for an increase and a decrease."""
         return ("faster", "slower") if self.higher_is_better else ("slower", "faster")
 
 
@@ -77,10 +77,10 @@ _TURNING = re.compile(
 
 
 def metric(name: str) -> Metric:
-    """Return the registered metric of that name.
+    """Return the registered metric.
 
     Raises:
-        InputError: there is none; the message lists the nearest names.
+        InputError: there is none.
     """
     if name not in METRICS:
         near = ", ".join(get_close_matches(name, METRICS, n=8, cutoff=0.0))
@@ -89,17 +89,17 @@ def metric(name: str) -> Metric:
 
 
 def described(name: str) -> Metric:
-    """Return the registered metric of that name, or one without a title of its own."""
+    """Return the registered metric, or an untitled one."""
     return METRICS.get(name) or Metric(name, name)
 
 
 def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better: bool = False) -> Metric:
-    """Return the registered metric of that name, or a metric for a user's column.
+    """Return the registered metric, or one for a user's column.
 
     The direction comes from the arguments or from the name's first word; it is never guessed.
 
     Raises:
-        InputError: the direction is unknown, contradicts the name, or both arguments are true.
+        InputError: the direction is unknown or contradictory.
     """
     known = METRICS[name].higher_is_better if name in METRICS else _direction(name)
     if higher_is_better and lower_is_better:
@@ -119,7 +119,7 @@ def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better
 
 
 def _direction(name: str) -> bool | None:
-    """Return whether more is better by a name's first word; None if the name is unclear."""
+    """Return whether more is better; None if unclear."""
     words = re.findall(r"[^\W\d_]+", name.casefold())
     if not words or words[0] not in _HIGHER | _LOWER:
         return None
@@ -129,10 +129,9 @@ def _direction(name: str) -> bool | None:
 
 
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
-    """Return a percentage change and its interval as text: ``("+38.2\u00a0%", "30.1 to 46.8")``.
+    """Return a change and its interval as text: ``("+38.2\u00a0%", "30.1 to 46.8")``.
 
-    Decimals follow the interval's width; an interval without zero never shows zero. From +400 % on, a factor. An
-    unknown change is a dash.
+    An interval without zero never shows zero. From +400 % on, a factor.
     """
     if not math.isfinite(change):
         return "–", ""

@@ -1,4 +1,4 @@
-"""The data of a study, validated and immutable, in plain JSON types."""
+"""The data of a study: immutable, in plain JSON types."""
 
 import json
 import re
@@ -40,11 +40,11 @@ CLIENTS = "clients"
 
 
 class Load(Model):
-    """How the load tool drives the server. Times in seconds.
+    """How the load tool drives the server.
 
     - ``waits_hz``: samples of wait events per second; 0 is never.
     - ``fsync_test``: measure the flush rate of each WAL device first (16 s each).
-    - ``generators`` (``from``): fleet hosts that share the load; none is the server's host.
+    - ``generators``: fleet hosts that share the load; none is the server's host.
     """
 
     clients: Clients = 4
@@ -65,7 +65,7 @@ class Load(Model):
 
 
 class SampleQuery(Model):
-    """A query of one row, run once a second during the load; of a ``counter`` the rise per second counts."""
+    """A query of one row, run every second; for a ``counter`` the rise counts."""
 
     sql: Annotated[str, Field(min_length=1)]
     kind: Literal["gauge", "counter"] = "gauge"
@@ -79,9 +79,9 @@ class SampleQuery(Model):
 class Factor(Model):
     """A question, its levels in the order of display, and the baseline.
 
-    - ``controls``: A/A controls with the baseline's level; also in ``levels``.
+    - ``controls``: A/A controls; also in ``levels``.
     - ``against``: a level's reference if not the baseline. A reference without an entry is not compared.
-    - ``cells``: for levels of a grid, the value of each dimension; controls have none.
+    - ``cells``: the grid's values of each level; controls have none.
     """
 
     question: str
@@ -111,7 +111,7 @@ class Factor(Model):
 
     @property
     def repeats(self) -> dict[str, str]:
-        """Return the further trials of references, as in a survey: level → reference of the same cell."""
+        """Return a survey's further trials: level → reference."""
         pairs = self.pairs().items()
         return {
             name: other
@@ -120,13 +120,13 @@ class Factor(Model):
         }
 
     def named(self, name: str) -> str | None:
-        """Return the level of that name, or the first grid level with all its values, or None."""
+        """Return the level, or the first with these grid values, or None."""
         if name in self.levels:
             return name
         return next((level for level, cell in self.cells.items() if among(name, cell.values())), None)
 
     def pairs(self) -> dict[str, str]:
-        """Return the reference of each compared level."""
+        """Return each compared level's reference."""
         references = set(self.against.values()) - set(self.against)
         return {
             name: self.against.get(name, self.baseline)
@@ -136,15 +136,16 @@ class Factor(Model):
 
 
 def among(name: str, ends: Iterable[str]) -> bool:
-    """Return whether all comma-separated parts of a name are among some grid values."""
+    """Return whether all parts of a name are grid values."""
     return set(name.split(", ")) <= set(", ".join(ends).split(", "))
 
 
 class Plan(Model):
     """All that decides how a study runs; studies with equal plans are the same.
 
-    ``looks``: numbers of blocks after which the study may stop. ``capacity_tps``: the baseline's measured speed
-    without a rate limit, ``calls_tps``: the transactions of a server in use; None until measured.
+    - ``looks``: numbers of blocks after which the study may stop.
+    - ``capacity_tps``: the baseline's measured speed without a rate limit.
+    - ``calls_tps``: the measured transactions/s of a server in use.
     """
 
     factor: Factor
@@ -173,27 +174,27 @@ class Plan(Model):
 
     @property
     def stands_side_by_side(self) -> bool:
-        """Return whether all levels' clusters exist at once: only if used for several blocks."""
+        """Return whether all clusters exist together."""
         return self.arrangement == "standing" and self.rebuild_every > 1
 
     @property
     def abroad(self) -> bool:
-        """Return whether some levels run on external servers."""
+        """Return whether an external server is used."""
         return any(self.level(name).target for name in self.factor.levels)
 
     def period(self, block: int) -> int:
-        """Return the period (from 1) in which a block's clusters last; external servers have one."""
+        """Return the period (from 1) of a block's clusters."""
         if self.arrangement == "fresh":
             return block
         external = all(self.level(name).target for name in self.factor.levels)
         return 1 if external else (block - 1) // self.rebuild_every + 1
 
     def design(self, blocks: int) -> tuple[Trial, ...]:
-        """Return the ordered trials: every level once per block."""
+        """Return the trials in order."""
         return randomised_blocks(list(self.factor.levels), blocks, self.seed)
 
     def level(self, name: str) -> Level:
-        """Return a level merged over the study's base."""
+        """Return a level merged over the base."""
         return self.factor.levels[name].over(self.base)
 
     def level_workload(self, name: str) -> Workload:
@@ -208,16 +209,16 @@ class Plan(Model):
         return load.changed(rate=None if rate is None else rate_at(rate, self.capacity_tps, self.calls_tps))
 
     def strata(self) -> dict[str, str]:
-        """Return each level's part: levels share one by workload or by comparison."""
+        """Return parts by level: one for a common workload or comparison."""
         parts = {name: self.level_workload(name).name for name in self.factor.levels}
         for name, other in self.factor.pairs().items():
             parts = {level: parts[other] if part == parts[name] else part for level, part in parts.items()}
         return parts
 
     def alike(self, setting: str) -> list[list[str]]:
-        """Return groups of levels, without controls, that differ in one setting only.
+        """Return groups of levels that differ in one setting only.
 
-        ``setting`` is a server parameter, or :data:`CLIENTS` for clients and threads.
+        :data:`CLIENTS` stands for clients and threads.
         """
         hidden = {"load": {"clients", "threads"}} if setting == CLIENTS else {"settings": {setting}}
         groups = dict[str, list[str]]()
@@ -228,12 +229,12 @@ class Plan(Model):
         return list(groups.values())
 
     def asked_rate(self, name: str) -> float | str | None:
-        """Return a level's requested rate: transactions/s or a share; a database in use has always one."""
+        """Return transactions/s or a share; a database in use has always one."""
         level = self.level(name)
         return level.load.rate or self.load.rate or (IN_PLACE_RATE if level.in_place else None)
 
     def capacity_shares(self) -> list[str]:
-        """Return the distinct requested rates that are shares of the capacity."""
+        """Return the rates that are shares of capacity."""
         rates = (self.asked_rate(name) for name in self.factor.levels)
         return list(dict.fromkeys(str(rate) for rate in rates if share_of(CAPACITY, rate)))
 
@@ -260,11 +261,11 @@ VERSION = re.compile(r"\d+(\.\d+)?")
 
 
 class Declared(BaseModel, frozen=True):
-    """Parameters of a notebook without its sizes; missing ones are empty.
+    """The parameters of a notebook without its sizes; missing ones are empty.
 
-    ``workloads`` and ``versions`` are crossed into a grid; all its servers are of one ``builder``. A ``survey``
-    has few trials of each cell. ``answers`` gives levels in the reader's words. ``lead`` chooses the headline's finding, ``panel`` the part of
-    the index.
+    - ``workloads``, ``versions``: crossed into a grid.
+    - ``survey``: few trials of each cell.
+    - ``answers``: levels in the reader's words. ``lead``: the headline's finding.
     """
 
     factor: str = ""
@@ -295,7 +296,6 @@ class Declared(BaseModel, frozen=True):
     @model_validator(mode="before")
     @classmethod
     def _crossed(cls, values: Any) -> Any:
-        """Make the grid of a matrix of workloads and versions, compared along the versions."""
         workloads, versions = (list(map(str, values.get(key) or ())) for key in ("workloads", "versions"))
         if not workloads and not versions:
             return values
@@ -318,13 +318,13 @@ class Declared(BaseModel, frozen=True):
 
     @property
     def stated_caveat(self) -> str:
-        """Return the caveat of the notebook or of its profile."""
+        """Return the notebook's or profile's caveat."""
         profile = self.profiles.get(self.profile, {})
         return (self.caveat or str(profile.get("caveat", ""))).rstrip(". ")
 
 
 def one_builder(versions: Iterable[str]) -> str:
-    """Return the builder that has all versions, whatever is installed."""
+    """Return the builder that has all versions."""
     return WHEEL if {version.partition(".")[0] for version in versions} <= {*_IN_WHEEL} else PACKAGES
 
 
@@ -336,9 +336,9 @@ class Study(Model):
     """A plan, its ordered trials and its provenance.
 
     - ``left_out``: requested levels that cannot run here, with reasons.
-    - ``levels_in_words``: each level's configuration by table heading. ``crash_costs``: possible losses in a crash.
-    - ``extended``: numbers of blocks at which a complete study was extended (unplanned looks).
-    - ``notes``: a user's notes for the page. ``format``: 1 has no checksums of the raw output.
+    - ``levels_in_words``: each level's configuration by table heading.
+    - ``extended``: unplanned looks, in blocks.
+    - ``format``: 1 has no checksums of the raw output.
     """
 
     format: Literal[1, 2] = 2
@@ -377,7 +377,7 @@ class Study(Model):
 
     @property
     def declared(self) -> Declared:
-        """Return the notebook's declared parameters; empty if they are invalid."""
+        """Return the declared parameters; empty if invalid."""
         try:
             return Declared.model_validate(self.parameters)
         except ValidationError:
@@ -385,7 +385,7 @@ class Study(Model):
 
 
 class Generator(Model):
-    """A fleet host's part in one trial's load. Times in seconds, by the server's clock."""
+    """A fleet host's part in a load, by the server's clock."""
 
     host: str
     load_argv: tuple[str, ...]
@@ -399,10 +399,9 @@ class Generator(Model):
 
 
 class Measurement(Model):
-    """The record of one trial; raw output is stored separately. Times since the epoch.
+    """The record of one trial. Times since the epoch.
 
-    ``settings`` are values that the server reported, ``host`` those of the kernel; ``ran_on`` is the host, if
-    several run the study.
+    ``settings`` are the server's, ``host`` the kernel's; ``ran_on`` is a fleet's host.
     """
 
     trial: Trial

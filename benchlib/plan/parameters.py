@@ -1,4 +1,4 @@
-"""A notebook's parameters cell: lines such as ``blocks: int = 5  # number of blocks``."""
+"""A notebook's parameters: lines such as ``blocks: int = 5  # number of blocks``."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ _TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, dict)}
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter with its type as written, its default and its comment."""
+    """A parameter with its type as written."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ class Parameter:
         """Return the value as the declared type.
 
         Raises:
-            InputError: the value has another type, or the type is not supported.
+            InputError: the value or the type does not fit.
         """
         if self.type not in _TYPES:
             kinds = f"there are {', '.join(_TYPES)}"
@@ -51,7 +51,7 @@ class Parameter:
 
 
 def declared(source: str) -> dict[str, Parameter]:
-    """Return the parameters that a cell's source declares, in its order.
+    """Return the parameters that a cell declares.
 
     Raises:
         InputError: the cell is not Python, or a default is not a plain value.
@@ -79,7 +79,7 @@ _MOST_ALIASES, _MOST_VALUES, _DEEPEST = 200, 100_000, 50
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that reads ``on``/``off`` keys as text and refuses duplicate keys.
+    """A YAML loader that reads ``on`` as text in keys and refuses duplicate keys.
 
     It limits aliases: nested ones expand a few lines to gigabytes.
     """
@@ -104,7 +104,6 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(value: Any, depth: int = 0, counted: int = 0) -> int:
-    """Return the number of values inside a value, or refuse too many or too deep ones."""
     if depth > _DEEPEST or counted > _MOST_VALUES:
         raise ValueError(f"more than {_DEEPEST} levels or {_MOST_VALUES:,} values")
     inner = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -114,7 +113,7 @@ def _count(value: Any, depth: int = 0, counted: int = 0) -> int:
 
 
 def from_yaml(text: str | bytes, where: str) -> Any:
-    """Return the value of a YAML text; ``where`` names the text in errors.
+    """Return the value of a text; ``where`` names it in errors.
 
     Raises:
         InputError: the text is not valid YAML.
@@ -131,7 +130,7 @@ def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) ->
     """Check that every name is a parameter.
 
     Raises:
-        InputError: one is not; the message suggests the nearest name, or lists all.
+        InputError: one is not.
     """
     for name in names:
         if name not in parameters:
@@ -141,10 +140,10 @@ def refuse_unknown(names: Iterable[str], parameters: Mapping[str, Parameter]) ->
 
 
 def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any]:
-    """Return every parameter's value, given or default, as its declared type.
+    """Return every parameter's value, given or default.
 
     Raises:
-        InputError: a name is unknown, or a value has another type.
+        InputError: a name or a value is wrong.
     """
     refuse_unknown(given, parameters)
     return _of_own_levels(
@@ -156,10 +155,7 @@ _MATRIX = ("workloads", "versions")
 
 
 def _as_matrix(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Return the values of a matrix of workloads and versions, given or of the profile.
-
-    They take the place of the notebook's levels, and empty the parameters that name those.
-    """
+    """Put workloads and versions in place of the levels."""
     own = [name for name in _MATRIX if values[name]]
     if own or not {"levels", "only", "against", "answers", "workload"} & {*given}:
         sizes = values["profiles"].get(values.get("profile"), {})
@@ -179,7 +175,6 @@ def _as_matrix(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]
 
 
 def _without_levels(profiles: Mapping[str, Any]) -> dict[str, Any]:
-    """Return profiles that name no levels."""
     return {
         name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
         for name, sizes in profiles.items()
@@ -187,7 +182,7 @@ def _without_levels(profiles: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Return the values; a user's own levels empty the parameters that name the notebook's."""
+    """Empty parameters that name the notebook's levels if the user gives others."""
     if values.keys() >= {*_MATRIX, "profiles"}:
         values = _as_matrix(values, given)
         if any(values[name] for name in _MATRIX):
@@ -205,8 +200,6 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
 
 def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
     """Return the values in a running notebook, from its executed cells.
-
-    The parameters cell is the last that declares ``factor``; papermill's injected cell begins with ``# Parameters``.
 
     Raises:
         InputError: the parameters cell has not run, or papermill injected an unknown name.

@@ -1,4 +1,4 @@
-"""From a notebook's parameters to a study: profile, levels, load. Pure."""
+"""From a notebook's parameters to a study."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -21,7 +21,7 @@ _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
 
 class _Sizes(Load):
-    """A profile: a load, the study's size, and patches over the notebook's base and levels."""
+    """A profile: a load, sizes and patches."""
 
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     scale: PositiveInt = 1
@@ -38,7 +38,7 @@ def study_name(values: Values) -> str:
     """Return the requested name, or one of factor, profile and ``shares``.
 
     Raises:
-        InputError: a required parameter is not declared.
+        InputError: a required parameter is missing.
     """
     if missing := [name for name in _NEEDED if name not in values]:
         raise InputError(f"parameter {missing[0]}: the parameters cell does not declare it")
@@ -51,7 +51,7 @@ SAYS_BOTH = " instead of "
 
 
 def answer_words(study: Study) -> dict[str, str]:
-    """Return the declared answers that were run, as level → words; all comparisons if none was."""
+    """Return the declared answers that ran, or all comparisons: level → words."""
     factor, words = study.plan.factor, dict[str, str]()
     for name, answer in study.declared.answers.items():
         level = factor.named(name)
@@ -63,7 +63,7 @@ def answer_words(study: Study) -> dict[str, str]:
 
 
 def _as_declared(study: Study, level: str) -> bool:
-    """Return whether a level's reference is the declared one; left-out levels can change it."""
+    """Check the reference: left-out levels can change it."""
     declared, factor = study.declared, study.plan.factor
     against = factor.pairs().get(level, "")
     if level not in factor.cells:
@@ -87,12 +87,11 @@ def make_study(
 ) -> Study:
     """Return the study that a notebook's parameters describe.
 
-    - ``values``: checked parameters; a size other than 0 overrides the profile's.
-    - ``workload``: finds a workload by name. ``levers``: check and normalise the levels' values, by key.
-    - ``left_out``: levels that cannot run, with reasons; so do those compared with them.
+    - ``values``: checked parameters; a size of 0 means the profile's.
+    - ``left_out``: levels that cannot run, with reasons.
 
     Raises:
-        InputError: the parameters do not make a study; the message names the parameter.
+        InputError: the parameters do not make a study.
     """
     name = study_name(values)
     patches = {key: values[key] for key in ("base", "levels", "grid", "profiles") if key in values}
@@ -175,7 +174,7 @@ def make_study(
 
 
 def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
-    """Return patches in which settings given as text or as a file are names and values."""
+    """Turn settings from text or files into mappings."""
     if isinstance(value, Mapping):
         return {name: _by_name(inner, levers, *names, name) for name, inner in value.items()}
     if not (isinstance(value, str) and names[-1] == "settings" and "settings" in levers):
@@ -187,7 +186,6 @@ def _by_name(value: Any, levers: Mapping[str, LevelKey], *names: str) -> Any:
 
 
 def _check_answers(declared: Declared, factor: Factor) -> None:
-    """Check that the answers are some of the notebook's comparisons, run here or not."""
     levels = {*declared.levels, *factor.levels} - {*factor.controls}
     cells = [*product(*declared.grid.values())]
     for name in declared.answers:
@@ -210,7 +208,6 @@ def _metric(declared: Declared, load: Load, levels: Sequence[Level]) -> str:
 
 
 def _sizes(declared: Declared, values: Values) -> _Sizes:
-    """Return the profile's sizes, overridden by parameters."""
     profiles, name = declared.profiles, declared.profile
     if name not in profiles:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
@@ -219,7 +216,7 @@ def _sizes(declared: Declared, values: Values) -> _Sizes:
 
 
 def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any]) -> Level:
-    """Return a level from its patch, with shares of memory resolved."""
+    """Return a level with shares of memory resolved."""
     try:
         level = Level.model_validate(patch, context=context)
     except ValidationError as reason:
@@ -233,7 +230,7 @@ def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any])
 
 
 def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:
-    """Raise ``max_connections`` of embedded clusters for the clients, unless it is set."""
+    """Raise ``max_connections`` for the clients, unless set."""
     room = max(load.clients, *(level.over(base).load.clients or 0 for level in factor.levels.values()))
     if "max_connections" in base.settings or room + _SPARE_CONNECTIONS <= 100:
         return factor, base

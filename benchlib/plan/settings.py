@@ -41,15 +41,15 @@ def spelled(value: SettingValue) -> str:
 
 
 def conf_text(settings: Mapping[str, SettingValue]) -> str:
-    """Return the lines of a configuration file, with quoted values."""
+    """Return the lines of a configuration file."""
     escapes = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r"})
     return "".join(f"{name} = '{spelled(value).translate(escapes)}'\n" for name, value in settings.items())
 
 
 def read_conf(text: str) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of a postgresql.conf text (last value wins), and its invalid lines.
+    """Return settings and invalid lines of a postgresql.conf text.
 
-    Lines are read as the server reads them; include directives count as invalid.
+    Include directives count as invalid.
     """
     settings, faults = dict[str, str](), list[str]()
     for number, line in enumerate(text.split("\n"), 1):
@@ -70,14 +70,14 @@ def _unescaped(mark: re.Match[str]) -> str:
 
 
 def shown(value: str, unit: str | None) -> str:
-    """Return a value of ``pg_settings`` with its unit: ``524288 x 8kB``, ``300 s``, ``on``."""
+    """Return a value with its unit: ``524288 x 8kB``, ``on``."""
     if not unit:
         return value
     return f"{value} x {unit}" if unit[0].isdigit() else f"{value} {unit}"
 
 
 def quantity(text: str) -> tuple[float, Literal["B", "s", ""]] | None:
-    """Return a text of :func:`shown` as a number in bytes, seconds or no unit; None for words."""
+    """Read a text of :func:`shown` in bytes, seconds or without unit."""
     match = _SHOWN.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Text for pages: sizes, rates, and removal of private names and paths. Pure."""
+"""Text for pages, without private names and paths."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,18 +20,18 @@ _NAMING_KEYS = Level.model_fields.keys() - {"settings", "initdb", "workload", "l
 
 
 def printable(text: str) -> str:
-    """Return text without terminal control characters; tabs and line ends stay."""
+    """Return text without terminal control characters."""
     return _CONTROLS.sub("", text)
 
 
 def decoded(data: bytes) -> str:
-    """Return a file's text, from UTF-8 or UTF-16; invalid bytes become �."""
+    """Return text from UTF-8 or UTF-16."""
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in data
     return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def size_words(size: int) -> str:
-    """Return a size in bytes as text, in powers of 1024: ``4 GB``, ``1.5 GB``."""
+    """Return a size in bytes as text: ``1.5 GB``."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -39,7 +39,7 @@ def size_words(size: int) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """Return a duration for a reader: ``40 s``, ``18 min``, ``3 h 20 min``."""
+    """Return a duration as text: ``3 h 20 min``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -47,7 +47,7 @@ def time_words(seconds: float) -> str:
 
 
 def rate_words(plan: Plan, name: str) -> str:
-    """Return a level's rate as text: ``741 tps (60 % of capacity)``."""
+    """Return a level's rate: ``741 tps (60 % of capacity)``."""
     rate, requested = plan.level_load(name).rate, plan.asked_rate(name)
     if rate is None:
         return "no limit"
@@ -84,7 +84,7 @@ _VALUES = re.compile(
 
 
 def without_values(text: str) -> str:
-    """Return a server's message without quoted texts, key values and statements."""
+    """Return a message without quoted texts, key values and statements."""
     return _VALUES.sub("…", text)
 
 
@@ -95,9 +95,9 @@ _SECRET = re.compile(
 
 
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
-    """Return the private texts of a plan with their replacements: paths, URIs, secrets.
+    """Return the private texts of a plan with replacements.
 
-    ``parameters`` adds the texts of levels that did not run.
+    ``parameters`` adds levels that did not run.
     """
     levels = [plan.level(name).model_dump(mode="json") for name in plan.factor.levels]
     texts = [found for patch in (*levels, parameters) for found in _texts(patch)]
@@ -119,7 +119,7 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
 
 
 def _texts(value: object, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the texts in plain data, each with the names that lead to it."""
+    """Yield texts with the names that lead to them."""
     if isinstance(value, str):
         yield names, value
     elif isinstance(value, Mapping):
@@ -131,12 +131,12 @@ def _texts(value: object, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def given_folders(plan: Plan) -> dict[str, str]:
-    """Return the levels' data folders with their replacements."""
+    """Return the levels' data folders with replacements."""
     return {text: alias for text, alias in unpublished(plan).items() if "given folder" in alias}
 
 
 def without(value: Any, replaced: Mapping[str, str]) -> Any:
-    """Return plain data with all ``replaced`` texts replaced."""
+    """Return plain data with the texts replaced."""
     if isinstance(value, str):
         for hidden in sorted(filter(value.__contains__, replaced), key=len, reverse=True):
             # whole path parts: /mnt/fast matches in /mnt/fast/base, not in /mnt/faster

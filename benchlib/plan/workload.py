@@ -1,4 +1,4 @@
-"""A workload: what a load tool runs, how the data are loaded, and an invariant."""
+"""A workload: what a load tool runs."""
 
 import re
 from typing import Annotated, Any, Literal, Self
@@ -33,12 +33,12 @@ def _explainable(sql: str) -> str:
 
 
 def at_scale(sql: str, scale: int) -> str:
-    """Return a statement with the scale in place of ``:scale``."""
+    """Put the scale in place of ``:scale``."""
     return _SCALE.sub(str(scale), sql)
 
 
 class Script(Model):
-    """A script of a workload: a pgbench built-in or SQL text, with its weight and its statement as a title."""
+    """A pgbench built-in or SQL text."""
 
     builtin: Literal["tpcb-like", "simple-update", "select-only"] | None = None
     sql: str | None = None
@@ -53,7 +53,7 @@ class Script(Model):
 
 
 class Beside(Model):
-    """A background script that ``clients`` repeat; it fills at most ``mib`` of disk."""
+    """A background script; it fills at most ``mib`` of disk."""
 
     sql: str
     clients: PositiveInt = 1
@@ -61,10 +61,9 @@ class Beside(Model):
 
 
 class Invariant(Model):
-    """A condition that must hold after a trial, checked in the database.
+    """A condition that the database must meet after a trial.
 
-    ``count`` is a query for a number that grows by ``per_transaction`` (one number, or one for each script).
-    ``violations`` is a query that counts rows that must not exist.
+    ``count`` is a query whose number grows by ``per_transaction``; ``violations`` counts rows that must not exist.
     """
 
     count: str | None = None
@@ -72,9 +71,9 @@ class Invariant(Model):
     violations: str | None = None
 
     def growth(self, report: Values) -> range:
-        """Return the possible growth of the count, from pgbench's ``transactions`` and ``scripts``.
+        """Return the possible growth of the count, from pgbench's report.
 
-        The total is exact, but counts of scripts can miss some (pgbench.c, processXactStats).
+        Counts of scripts can miss some (pgbench.c, processXactStats).
         """
         total, growths = int(report["transactions"]), self.per_transaction
         if isinstance(growths, int):
@@ -86,16 +85,16 @@ class Invariant(Model):
 
 
 class Counted(Model):
-    """A metric that counts the transactions of one script (from 1) per minute."""
+    """A metric: transactions of one script (from 1) per minute."""
 
     metric: Literal["new_orders_per_minute"]
     script: PositiveInt = 1
 
 
 class Data(Model):
-    """A data set that exists: a dump's ``file``, a running ``service``, or a ``template`` database of a target.
+    """A data set: a dump's ``file``, a running ``service``, or a target's ``template`` database.
 
-    ``tables`` of a service, all by default. ``sha256`` and ``mib`` are of the dump, set when a study is made.
+    ``tables`` are of the service, ``sha256`` and ``mib`` of the dump.
     """
 
     file: str | None = None
@@ -120,7 +119,7 @@ class Data(Model):
 
 
 class Sysbench(Model):
-    """A sysbench test, its number of tables and their rows per unit of scale."""
+    """A sysbench test and its tables."""
 
     test: Literal["oltp_write_only", "oltp_read_write", "oltp_read_only"]
     tables: PositiveInt
@@ -130,14 +129,13 @@ class Sysbench(Model):
 class Workload(Model):
     """A workload of one load tool.
 
-    - ``scripts``: for pgbench, by weight. ``sysbench``: the test. ``pgbench-init`` measures the loading itself.
-    - ``data``: a real data set, restored once and copied; ``load_sql`` runs after it.
-    - ``pgbench_tables``: load with ``pgbench -i`` and ``fillfactor``, before ``load_sql`` (``mib_per_scale`` of disk).
+    - ``data``: restored once and copied; ``load_sql`` runs after it.
+    - ``pgbench_tables``: load with ``pgbench -i``, before ``load_sql`` (``mib_per_scale`` of disk).
     - ``unanalyzed_sql``: runs last; statistics do not include it.
-    - ``vacuum``, ``truncate``: tables to vacuum and analyse, or to empty, between trials (``""``: all).
-    - ``private``: its SQL holds somebody's values, which published files and pages leave out.
+    - ``vacuum``, ``truncate``: tables to clean between trials (``""``: all).
+    - ``private``: its SQL is not published.
     - ``counted``: a metric beside tps. ``beside``: background load.
-    - ``explain``: statements whose plans are saved, run after ``explain_after``.
+    - ``explain``: statements whose plans are saved, after ``explain_after``.
     """
 
     name: Annotated[str, Field(pattern=r"^[^\W_][\w .+=-]{0,79}$")]
@@ -185,7 +183,7 @@ class Workload(Model):
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """Return a name for each script: its title, the built-in's name, or its number; with the number if not unique."""
+        """Return a unique name for each script."""
         names = [one.title or one.builtin or f"script {n}" for n, one in enumerate(self.scripts, 1)]
         return tuple(
             f"{name} (script {n})" if names.count(name) > 1 else name for n, name in enumerate(names, 1)
@@ -193,31 +191,31 @@ class Workload(Model):
 
     @property
     def by_query(self) -> bool:
-        """Return whether results by script are of interest: several scripts of SQL, or SQL on a real data set."""
+        """Return whether results by script matter."""
         count = sum(script.sql is not None for script in self.scripts)
         return count > 1 or (count == 1 and self.data is not None)
 
     @property
     def contents(self) -> tuple[object, ...]:
-        """Return a key of the loaded data: workloads with equal keys share a template."""
+        """Return a key of the loaded data: equal keys share a template."""
         made = self.sysbench and (self.sysbench.tables, self.sysbench.rows_per_scale)
         return self.pgbench_tables and self.fillfactor, made, self.data, self.load_sql, self.unanalyzed_sql
 
     @property
     def template(self) -> str | None:
-        """Return the name of the database of an external server that the data are a copy of."""
+        """Return the external database to copy."""
         return self.data.template if self.data else None
 
     @property
     def writes_always(self) -> bool:
-        """Return whether every transaction adds to the invariant's count."""
+        """Return whether all transactions raise the count."""
         rows = self.invariant.per_transaction
         growths = rows if isinstance(rows, tuple) else (rows,)
         return self.invariant.count is not None and all(growths)
 
     @property
     def label(self) -> str:
-        """Return the name, with the number of background clients."""
+        """Return the name, with background clients."""
         clients = self.clients_beside
         more = f"{clients} client{'s' if clients > 1 else ''} not counted"
         return f"{self.name} beside {more}" if clients else self.name
@@ -228,7 +226,7 @@ class Workload(Model):
         return sum(beside.clients for beside in self.beside)
 
     def published(self) -> Self:
-        """Return the workload without folders and addresses; a private one has titles instead of its SQL."""
+        """Return the workload without folders and addresses, or private SQL."""
         work, data = self, self.data
         if data and data.file:
             work = work.changed(data=data.changed(file=data.file.rpartition("/")[2]))
@@ -243,7 +241,7 @@ class Workload(Model):
         return work.changed(scripts=scripts, beside=beside, explain=(), invariant=Invariant(), **hidden)
 
     def data_mib(self, scale: int) -> int:
-        """Return the approximate size of a cluster with its data, without WAL, in MiB."""
+        """Return the approximate size in MiB, without WAL."""
         return (
             _EMPTY_MIB
             + (self.data.mib if self.data else 0)

@@ -1,4 +1,4 @@
-"""The bars of a table of answers: changes with their intervals on a common axis."""
+"""The bars of a table of answers."""
 
 import math
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _APART = 42
 
 @dataclass(frozen=True)
 class Axis:
-    """A common axis of factors on a log scale: 1 is no change. ``low`` and ``high`` are logarithms."""
+    """An axis of factors on a log scale: 1 is no change."""
 
     low: float
     high: float
@@ -35,14 +35,14 @@ class Axis:
         return cls(low - room, high + room)
 
     def at(self, percent: float) -> float:
-        """Return the x coordinate of a change in percent, within the drawing."""
+        """Return the x coordinate of a change in percent."""
         log = math.log1p(max(percent, -99.9) / 100)
         place = _EDGE + (_WIDTH - 2 * _EDGE) * (log - self.low) / (self.high - self.low)
         return round(min(max(place, 2.0), _WIDTH - 2.0), 1)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """The coordinates and texts of the labels."""
+        """Return the coordinates and texts of the labels."""
         named = {100 * (factor - 1): f"{factor:g} ×" for factor in _TICKS}
         if self.high - self.low <= math.log(4):
             named = {float(percent): f"{percent:+d} %".replace("-", "−") for percent in _FINE} | {0.0: "0"}
@@ -56,7 +56,7 @@ class Axis:
 
 
 def has_bar(answer: Answer) -> bool:
-    """Return whether a comparison has numbers to draw."""
+    """Return whether a comparison can be drawn."""
     return answer.verdict != "invalid" and all(
         map(math.isfinite, (answer.percent_change, answer.ci_low, answer.ci_high))
     )

@@ -1,4 +1,4 @@
-"""Campaigns: many studies of one YAML file, one after the other; run again, the campaign goes on."""
+"""Campaigns: the studies of one YAML file, which a repeated run continues."""
 
 import datetime as dt
 import os
@@ -39,7 +39,7 @@ ReadFile = Callable[[Path], dict[str, Any]]
 
 
 class Entry(Model):
-    """One study: a notebook and its parameters; a ``file`` as ``-f`` takes, which ``parameters`` override."""
+    """A notebook and its parameters, which override those of ``file``."""
 
     notebook: str
     name: str = ""
@@ -49,16 +49,16 @@ class Entry(Model):
     priority: float = 0
 
     def given(self, read_file: ReadFile) -> dict[str, Any]:
-        """Return the parameters that it sets."""
+        """Return its parameters."""
         named = {"study": self.name, "profile": self.profile}
         of_file = read_file(Path(self.file)) if self.file else {}
         return {**of_file, **self.parameters, **{name: text for name, text in named.items() if text}}
 
 
 class Campaign(Model):
-    """Studies, the most valuable first: by ``priority``, the higher first, then as listed.
+    """Studies, those of the highest ``priority`` first.
 
-    ``notify`` is a shell command. It runs when a study has failed, and at the end.
+    ``notify`` is a shell command for failures and the end.
     """
 
     studies: Annotated[tuple[Entry, ...], Field(min_length=1)]
@@ -67,7 +67,7 @@ class Campaign(Model):
 
 @dataclass
 class Part:
-    """A study of a campaign, with its state and the last line of its progress."""
+    """A study of a campaign and its state."""
 
     notebook: Path
     given: dict[str, Any]
@@ -87,7 +87,7 @@ class Part:
         return StudyFolder(self.name)
 
     def counts(self) -> tuple[int, int, float]:
-        """Return the numbers of saved and missing trials, and the seconds of these by the saved ones, or by the plan."""
+        """Return saved trials, missing trials, and the seconds that these need."""
         folder, load = self.folder, self.study.plan.load
         kept = folder.kept() if folder.exists() else {}
         if kept and Experiment(folder, self.study).settled():
@@ -104,11 +104,10 @@ class Part:
 
 
 def read_campaign(file: Path) -> Campaign:
-    """Return the campaign in a file: a list of studies, or a mapping with ``studies`` and ``notify``.
+    """Return the campaign in a file: a list of studies, or a mapping.
 
     Raises:
-        InputError: it cannot be read, or is no campaign.
-
+        InputError: the file is not readable, or not a campaign.
     """
     try:
         value = from_yaml(files.read_plain(file), file.name)
@@ -120,11 +119,10 @@ def read_campaign(file: Path) -> Campaign:
 
 
 def planned(file: Path, campaign: Campaign, read_file: ReadFile) -> list[Part]:
-    """Return the studies of a campaign in the order of their run.
+    """Return the studies in the order of their run.
 
     Raises:
-        InputError: some entries make no study; with all reasons.
-
+        InputError: some entries make no study.
     """
     parts, wrong = dict[str, tuple[float, Part]](), list[str]()
     for number, entry in enumerate(campaign.studies, 1):
@@ -155,13 +153,12 @@ def _part(entry: Entry, read_file: ReadFile) -> Part:
 
 
 def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[str]:
-    """Run the studies of a campaign; a study that fails is left out, and the others go on. Yield lines.
+    """Run the studies and yield lines; after a failure the others go on.
 
     Raises:
         InputError: some entries make no study; nothing was started.
         Interrupted: Ctrl-C; repeat the command to continue.
-        StudyError: some studies failed; with their names.
-
+        StudyError: some studies failed.
     """
     campaign = read_campaign(file)
     parts = planned(file, campaign, read_file)
@@ -204,7 +201,7 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
 
 
 def _run_when_free(part: Part, hear: Listen) -> list[str]:
-    """Run a study; wait while another run is under way on this host."""
+    """Run a study once no other run is under way on this host."""
     while True:
         try:
             return runs.run_notebook(part.notebook, part.given, hear)
@@ -214,7 +211,7 @@ def _run_when_free(part: Part, hear: Listen) -> list[str]:
 
 
 def _estimate(parts: list[Part], root: Path) -> Iterator[str]:
-    """Yield the time and disk that the missing trials need, and what is in their way; complete studies are done."""
+    """Yield the needed time and disk, and what prevents studies from running."""
     seconds, trials, disk = 0.0, 0, 0
     for part in parts:
         _, left, left_s = part.counts()
@@ -249,19 +246,16 @@ def _notify(command: str, outcome: str, study: str) -> Iterator[str]:
 
 @dataclass
 class _Page:
-    """The page of progress."""
-
     path: Path
     parts: list[Part]
     _written_s: float = 0.0
 
     def refresh(self) -> None:
-        """Write the page again, at most once a minute."""
+        """Write the page at most once a minute."""
         if time.monotonic() - self._written_s >= _REFRESH_S:
             self.write()
 
     def write(self) -> None:
-        """Write the page."""
         self._written_s = time.monotonic()
         rows: list[dict[str, Any]] = [
             {

@@ -1,6 +1,6 @@
-"""The output of frames and figures in a notebook: numbers with few digits, figures as SVG with an alternative text.
+"""The output of frames and figures in a notebook.
 
-The output of effects, limits, setup and queries also has their rows as data: the page needs only the executed notebook.
+Some frames also give their rows as data: a page needs only the executed notebook.
 """
 
 import io
@@ -52,13 +52,12 @@ def install(shell: InteractiveShell) -> None:
 
 
 def _number(value: float) -> str:
-    """Format a number with four significant digits: ``12,345``, ``1.234``, ``0.0001234``."""
+    """Format four significant digits: ``12,345``, ``0.0001234``."""
     digits = f"{value:,.4g}"
     return f"{value:,.0f}" if "e" in digits and abs(value) >= 1 else digits
 
 
 def _table(frame: pd.DataFrame) -> str:
-    """Return a frame as an HTML table without row numbers; missing values are empty."""
     if frame.empty:
         return "<p>No rows.</p>"
     kind = frame.attrs.get("kind")
@@ -77,12 +76,12 @@ def _rows(frame: pd.DataFrame, **_: Any) -> dict[str, Any] | None:
 
 
 def described(figure: Figure, caption: str, rows: pd.DataFrame) -> None:
-    """Attach a caption and the numbers shown to a figure, for its alternative text and download."""
+    """Attach a caption and numbers to a figure."""
     figure.benchlib = {"caption": caption, "rows": rows}  # type: ignore[attr-defined]
 
 
 def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
-    """Return a figure as SVG, the same text each time, and its metadata."""
+    """Return a reproducible SVG and its metadata."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "benchlib", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
@@ -99,7 +98,6 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
 
 
 def _coloured(svg: str) -> str:
-    """Return an SVG with colours for light and dark pages."""
     start = svg.index("<svg")
     for name, colour in LIGHT.items():
         svg = svg.replace(colour, f"var(--{name})")
@@ -110,6 +108,6 @@ def _coloured(svg: str) -> str:
 
 
 def figure_output(axes: Any) -> dict[str, Any]:
-    """Return a figure as a notebook's output has it."""
+    """Return a figure as a notebook's output."""
     svg, about = _svg(axes.get_figure())
     return {"output_type": "display_data", "data": {"image/svg+xml": svg}, "metadata": about}

@@ -1,4 +1,4 @@
-"""Running a notebook by papermill: its parameters, its progress, and how it is stopped."""
+"""Running a notebook by papermill."""
 
 import contextlib
 import json
@@ -28,11 +28,10 @@ Listen = Callable[[str], None]
 
 
 def find_notebook(name: str) -> Path:
-    """Return the notebook of that name in ``notebooks/``, or at that path.
+    """Return the notebook of that name, or at that path.
 
     Raises:
-        InputError: there is none; the message lists the known ones.
-
+        InputError: there is none.
     """
     known = notebooks()
     path = Path(name) if name.endswith(".ipynb") else known.get(name)
@@ -47,8 +46,7 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
     """Return the parameters that a notebook declares.
 
     Raises:
-        InputError: it is no notebook, or has no cell tagged ``parameters``.
-
+        InputError: the file is no notebook, or has no cell tagged ``parameters``.
     """
     try:  # as plain JSON: nbformat takes two seconds to import, and a wrong parameter is reported at once
         for cell in json.loads(files.read_plain(path))["cells"]:
@@ -65,16 +63,15 @@ def execute(
     listen: Listen = lambda line: None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Node:
-    """Execute a notebook with papermill; return the executed notebook. Ctrl-C and SIGTERM interrupt its kernel.
+    """Return the executed notebook. Ctrl-C and SIGTERM interrupt its kernel.
 
     ``meanwhile`` is called once while the kernel works.
 
     Raises:
-        InputError: a parameter is unknown, or of the wrong type; nothing was started.
+        InputError: a parameter is wrong; nothing was started.
         BenchlibError: an error of the library in the notebook.
         Interrupted: Ctrl-C, or SIGTERM.
-        NotebookError: the notebook failed with another error.
-
+        NotebookError: another error.
     """
     values = checked(notebook_parameters(path), given)
     allow_open_files()
@@ -109,7 +106,7 @@ def _import_papermill() -> None:
 
 
 class NotebookError(StudyError):
-    """An error of a notebook that is not the library's; the outputs of ``notebook`` have the traceback."""
+    """An error of a notebook that is not the library's."""
 
     def __init__(self, message: str, notebook: Node | None) -> None:
         super().__init__(message)
@@ -117,7 +114,7 @@ class NotebookError(StudyError):
 
 
 class _Papermill(threading.Thread):
-    """papermill in a thread: the main thread gets the signals, and interrupts the kernel instead of killing it."""
+    """papermill in a thread: the main thread gets the signals and interrupts the kernel."""
 
     def __init__(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> None:
         super().__init__(daemon=True)
@@ -136,9 +133,7 @@ class _Papermill(threading.Thread):
         sockets = str(self.pipe.with_name("kernel"))
 
         class Manager(AsyncKernelManager):
-            """A kernel with sockets in a private folder, without ports."""
-
-            transport = "ipc"
+            transport = "ipc"  # sockets in a private folder, no ports
 
             def __init__(self, *args: Any, **options: Any) -> None:
                 super().__init__(*args, **options)
@@ -163,12 +158,12 @@ class _Papermill(threading.Thread):
             ensure_event_loop().close()  # that of this thread
 
     def _go_on(self, **_: object) -> None:
-        """Start no other cell after a stop: between two cells a kernel ignores signals."""
+        """Stop before the next cell: between two cells a kernel ignores signals."""
         if self.stopped:
             raise Interrupted(_STOPPED)
 
     def stop(self) -> None:
-        """Interrupt the running cell, and start no other."""
+        """Interrupt the running cell; start no other."""
         self.stopped = True
         if process := getattr(getattr(self.manager, "provisioner", None), "pid", None):
             with contextlib.suppress(ProcessLookupError):
@@ -176,7 +171,6 @@ class _Papermill(threading.Thread):
 
     @contextlib.contextmanager
     def progress(self, listen: Listen) -> Iterator[None]:
-        """Call ``listen`` with each line that the kernel writes."""
         # for reading and writing: opening never waits, and reading does not end before the notebook
         descriptor = os.open(self.pipe, os.O_RDWR)
         with os.fdopen(descriptor, newline="\n", errors="replace") as file:
@@ -195,7 +189,7 @@ class _Papermill(threading.Thread):
 
 
 def _arguments() -> list[str]:
-    """Return the arguments of a kernel; modules beside ``notebooks/`` are last on its path and replace no other."""
+    """Return a kernel's arguments; modules beside ``notebooks/`` replace no other."""
     root, words = project_root(), ["--log-level=50", "--InteractiveShellApp.ignore_cwd=True"]
     words.append("--HistoryManager.hist_file=:memory:")  # one file would block parallel kernels
     if files.trusted(root):
@@ -207,7 +201,7 @@ def _arguments() -> list[str]:
 
 @contextlib.contextmanager
 def _stopping(job: _Papermill, *, shown: bool) -> Iterator[None]:
-    """Interrupt the kernel at Ctrl-C or SIGTERM; the library in it then stops the servers."""
+    """Stop the notebook at Ctrl-C or SIGTERM."""
 
     def stop(*_: object) -> None:
         if shown and not job.stopped:
@@ -226,7 +220,6 @@ def _stopping(job: _Papermill, *, shown: bool) -> Iterator[None]:
 
 
 def _as_ours(reason: Exception, notebook: Node | None) -> Exception:
-    """Return the library's error for an error of papermill."""
     name, message = getattr(reason, "ename", type(reason).__name__), str(getattr(reason, "evalue", reason))
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):

@@ -1,4 +1,4 @@
-"""The gate over saved studies, as text, as Markdown for a comment, or as JUnit's XML."""
+"""The gate over saved studies, as text, Markdown or JUnit's XML."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,12 @@ _TEMPLATES = jinja2.Environment(loader=_LOADER, autoescape=True, trim_blocks=Tru
 
 
 def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) -> list[Row]:
-    """Gate the answers of a study, or all comparisons where it declares none; ``by_query`` also each of their queries.
+    """Gate the answers of a study, or all comparisons if it declares none.
 
-    Missing trials count: nothing passes for want of data. The tolerance is a fraction; without one, it is the study's margin.
+    Nothing passes without data. ``tolerance`` is a fraction, by default the study's margin.
 
     Raises:
         InputError: there is no such study, or it is damaged.
-
     """
     try:
         data = data_of(name)
@@ -61,7 +60,7 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
 def gated(
     name: str, rows: Sequence[Mapping[str, Any]], attrs: Mapping[str, Any], tolerance: float
 ) -> list[Row]:
-    """Gate the rows of a frame of effects (see :func:`benchlib.stats.gate.gate`); its controls show the noise and come last."""
+    """Gate a frame of effects; controls show the noise and come last."""
     words = []
     for row in sorted(rows, key=lambda row: row["level"] in attrs["controls"]):
         control = row["level"] in attrs["controls"]
@@ -79,10 +78,10 @@ def status(rows: Sequence[Row]) -> int:
 
 
 def written(rows: Sequence[Row], form: str = "text", pages: str = "") -> str:
-    """Return the rows as text, markdown or junit; ``pages`` is the address of the studies' pages."""
+    """Return the rows as text, markdown or junit; ``pages`` is the site's address."""
     return _TEMPLATES.get_template(f"gate.{form}.j2").render(rows=rows, pages=pages).strip()
 
 
 def _row(*words: str) -> Row:
-    """Return words without line ends, control characters and characters that XML forbids."""
+    """Remove line ends and what XML forbids."""
     return tuple(_NO_XML.sub("", printable(" ".join(text.split()))) for text in words)

@@ -1,4 +1,4 @@
-"""The changes of a grid as a heat map, with the geometric means of rows and columns."""
+"""The changes of a grid as a heat map or small multiples."""
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,9 @@ _MEAN = "geometric\nmean"
 
 
 def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes of a grid as a matrix, or one for each value of further dimensions.
+    """Draw a matrix, or one for each value of further dimensions.
 
-    ``compared`` are the comparisons by level, ``design`` the values of each level in two dimensions or more.
+    ``design`` has a row a level and a column a dimension.
     """
     varied = [*design]
     names = [*dict.fromkeys([*compared["against"], *compared.index])]
@@ -82,7 +82,7 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
 
 
 def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes along the last dimension, a panel for each value of the others; bands are intervals."""
+    """Draw the changes along the last dimension, a panel for each value of the others."""
     *others, along = design
     order = [*dict.fromkeys(design[along])]
     margin = 100 * compared.attrs.get("margin", 0.0)
@@ -139,9 +139,9 @@ def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
 def _matrix(
     cells: pd.DataFrame, down: str, across: str, rows: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return a panel as three matrices: logs of the ratios, their words, and whether a difference is shown.
+    """Return logs of ratios, their words, and whether a difference is shown.
 
-    The last row and column have geometric means, if they are of several comparisons.
+    The last row and column have geometric means of several comparisons.
     """
     columns = [*dict.fromkeys(cells[across])]
 

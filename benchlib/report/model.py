@@ -1,7 +1,4 @@
-"""A page as data: a study's answers and their limits as records, its setup as pairs. Pure.
-
-The index, the summary, ``check``, ``compare`` and ``history`` read this too.
-"""
+"""A page as data; the index and several commands read it too."""
 
 import hashlib
 import math
@@ -32,10 +29,9 @@ VERDICTS = {
 
 
 class Answer(BaseModel, frozen=True):
-    """A comparison: ``base`` and ``mean`` in the metric's unit, changes and intervals in percent, NaN if unknown.
+    """A comparison: ``base`` and ``mean`` in the metric's unit, changes in percent, NaN if unknown.
 
     - ``answer``: a reader's words, if the comparison answers the question
-    - ``limit``: the most important limit
     - ``unmet``: the conditions that were not met
     """
 
@@ -67,18 +63,18 @@ class Answer(BaseModel, frozen=True):
 
     @property
     def reference(self) -> str:
-        """The level of the comparison; empty if the words name both."""
+        """The other level; empty if the words name both."""
         return "" if SAYS_BOTH in self.words else self.against
 
     @property
     def change(self) -> tuple[str, str]:
-        """The change and its interval in words; both empty if the comparison is invalid."""
+        """The change and its interval in words; empty if invalid."""
         if self.verdict == "invalid":
             return "", ""
         return percent_words(self.percent_change, self.ci_low, self.ci_high)
 
     def sentence(self, title: str, margin: float) -> str:
-        """The fixed sentence of the verdict."""
+        """Return the fixed sentence of the verdict."""
         change, interval = self.change
         measured = f"{change} {title}" + (f" [{interval.replace(' to ', ', ')}]" if interval else "")
         template = VERDICTS.get(self.verdict or "", "{level} against {against}: {change}.")
@@ -89,7 +85,7 @@ class Answer(BaseModel, frozen=True):
 
 
 class QueryAnswer(Answer, frozen=True):
-    """A comparison of one query; ``base``, ``mean`` and their p95 are latencies in ms.
+    """A comparison of one query; latencies in ms.
 
     - ``share_percent``: of the time of all transactions, at the reference
     - ``plan``: ``same``, how it changed, or None
@@ -113,7 +109,7 @@ class Limit(BaseModel, frozen=True):
 
     @property
     def advice(self) -> tuple[str, str]:
-        """Why it matters, and what to do."""
+        """The reason and the advice."""
         sentence = SENTENCES.get(self.code)
         return (sentence.why, sentence.do) if sentence else ("", "")
 
@@ -155,7 +151,7 @@ class PageData(BaseModel):
 
     @property
     def answers(self) -> list[Answer]:
-        """The comparisons that answer the question; all but the controls if none is declared."""
+        """The comparisons that answer the question; all if none is declared."""
         declared = [answer for answer in self.comparisons if answer.answer]
         return declared or [answer for answer in self.comparisons if answer.level not in self.controls]
 
@@ -166,7 +162,7 @@ class PageData(BaseModel):
         return [each for each in self.comparisons if each not in answers]
 
     def sentences(self) -> list[tuple[str, str]]:
-        """Return the verdict and the sentence of each answer."""
+        """Return each answer's verdict and sentence."""
         return [(each.verdict or "", each.sentence(self.metric_title, self.margin)) for each in self.answers]
 
 
@@ -180,7 +176,7 @@ def page_data(
     name: str,
     missing: int = 0,
 ) -> PageData:
-    """Return the page of a study from its notebook's frames (see :func:`benchlib.study.frames.as_data`)."""
+    """Return a page from its notebook's frames (see :func:`benchlib.study.frames.as_data`)."""
     attrs, of_limits, factor = effects["attrs"], limits or {}, study.plan.factor
     by_level, unmet = (of_limits.get("attrs", {}).get(name, {}) for name in ("by_level", "unmet"))
     rows = [
@@ -206,7 +202,7 @@ def page_data(
 
 
 def repeat_command(name: str, comparison: Mapping[str, Any]) -> str:
-    """Return the command that gives a study's answers from its downloaded trials; ``comparison`` has the arguments of ``compare``."""
+    """Return the command that gives the answers from downloaded trials."""
     from benchlib.study.frames import guarded  # the file has guarded names
 
     words: list[str] = [
@@ -238,5 +234,5 @@ def repeat_command(name: str, comparison: Mapping[str, Any]) -> str:
 
 
 def ordered(pages: Sequence[PageData]) -> list[PageData]:
-    """Return pages in the order of the index: by notebook, the study with the shortest name first."""
+    """Return pages by notebook, the study with the shortest name first."""
     return sorted(pages, key=lambda page: (page.notebook, len(page.name), page.name))

@@ -19,7 +19,6 @@ def read_notebook(path: Path) -> Node:
 
     Raises:
         InputError: the file is no notebook.
-
     """
     import nbformat
 
@@ -32,12 +31,11 @@ def read_notebook(path: Path) -> Node:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file of the site; make its folder if it is missing.
+    """Write a file of the site.
 
     Raises:
         StudyError: the disk refused.
         PreflightError: the folder is not trusted.
-
     """
     advice = "free some space, make it writable, or name another folder"
     with os_errors_as(StudyError, f"cannot write {path}: {advice}"):
@@ -46,12 +44,12 @@ def write_file(path: Path, text: str) -> None:
 
 
 def write_notebook(notebook: Node, path: Path) -> None:
-    """Write a notebook; errors are those of :func:`write_file`."""
+    """Write a notebook, as :func:`write_file` does."""
     import nbformat
 
     write_file(path, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
 
 
 def tags(cell: Node) -> set[str]:
-    """Return the tags of a cell."""
+    """Return a cell's tags."""
     return set(cell["metadata"].get("tags", []))

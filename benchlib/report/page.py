@@ -1,4 +1,4 @@
-"""The page of a study: its answers, then the notebook's own cells in their order, in one HTML file that loads nothing."""
+"""The page of a study: one HTML file that loads nothing."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def cleaned(html: str) -> Markup:
-    """Return HTML of a notebook's output without scripts, styles and anything that loads."""
+    """Return HTML without scripts, styles and anything that loads."""
     text = nh3.clean(
         html, tags=_ELEMENTS, attributes=_ATTRIBUTES, clean_content_tags={"script", "style"}, url_schemes={"https", "http"},
         link_rel="noopener nofollow",
@@ -50,7 +50,7 @@ def cleaned(html: str) -> Markup:
 
 
 def _aligned(table: str) -> str:
-    """Mark the columns of numbers with the class ``n``, counted from the right since headings may span rows; let names wrap."""
+    """Mark the columns of numbers, from the right since headings may span rows."""
     rows = [list(_CELL.finditer(table, *row.span())) for row in _ROW.finditer(table)]
     wide = max((len(row) for row in rows), default=0)
     columns = [
@@ -69,7 +69,7 @@ def _aligned(table: str) -> str:
 
 
 class _Prose(mistune.HTMLRenderer):
-    """Markdown as a part of a page: HTML in it is text, headings have anchors and start at level 2."""
+    """Markdown as a part of a page: HTML in it is text, headings start at level 2."""
 
     def __init__(self) -> None:
         super().__init__(escape=True)
@@ -128,7 +128,7 @@ def render_page(
 ) -> str:
     """Return the page of a study.
 
-    ``downloads`` maps files beside the page to their labels; ``repeat`` is the command that gives its answers again, or empty.
+    ``downloads`` maps files to labels; ``repeat`` is a command, or empty.
     """
     prose = _Prose()
     parts = {"cells": _cells(notebook["cells"], prose, titled=True), "contents": prose.contents}
@@ -143,7 +143,7 @@ def render_prose(title: str, markdown: str, address: str = "", **values: Any) ->
 
 
 def render_notebook(title: str, notebook: Node, address: str = "") -> str:
-    """Return the page of a notebook that shows several studies."""
+    """Return the page of a notebook on several studies."""
     prose = _Prose()
     cells = _cells(notebook["cells"], prose)
     return render("notebook.html.j2", title=title, cells=cells, contents=prose.contents, address=address)
@@ -154,9 +154,9 @@ def _markdown(prose: _Prose) -> mistune.Markdown:
 
 
 def _cells(cells: list[Node], prose: _Prose, *, titled: bool = False) -> list[dict[str, Any]]:
-    """Return what a page shows of each cell, in order: ``prose``, or ``code`` with ``outputs``.
+    """Return each cell as ``prose``, or as ``code`` with ``outputs``.
 
-    A ``titled`` page has the title and the question itself: of the first cell it shows the sections.
+    A ``titled`` page shows only the sections of the first cell.
     """
     markdown, shown, figures = _markdown(prose), list[dict[str, Any]](), 0
     for cell in cells:
@@ -176,7 +176,7 @@ def _cells(cells: list[Node], prose: _Prose, *, titled: bool = False) -> list[di
 
 
 def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a page shows of one output; None of an output that only a notebook needs."""
+    """Return the shown part of an output; None if only a notebook needs it."""
     kind = output["output_type"]
     if kind == "stream":
         text = _ANSI.sub("", output["text"]).strip()
@@ -200,7 +200,7 @@ def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def shown_frames(notebook: Node) -> dict[str, dict[str, Any]]:
-    """Return the frames that an executed notebook has as data, the longest of each kind: a cell may show a part."""
+    """Return the frames in a notebook, the longest of each kind."""
     frames = dict[str, dict[str, Any]]()
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):

@@ -1,7 +1,7 @@
-"""Charts of frames: each function takes a frame, draws with seaborn, and returns matplotlib's axes.
+"""Charts of frames, drawn with seaborn.
 
-The title names the chart, the caption says how to read it; findings stand in the tables. Every function takes ``ax`` and
-leaves the axes to the caller, so ``ax.set_title(...)`` or ``ax.axhline(...)`` work as usual.
+The title names the chart, the caption explains it; findings stand in the tables. Axes stay open for changes, such as
+``ax.set_title(...)``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw in the suite's look, without changing matplotlib's settings; without rows the chart says so."""
+    """Draw in benchlib's style; without rows the chart says so."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,7 +71,7 @@ class _NoRowsError(Exception):
 
 
 def _rows(frame: pd.DataFrame, *numbers: str) -> pd.DataFrame:
-    """Return the rows that have these numbers, as floats; a chart without rows says so."""
+    """Return the rows that have these numbers, as floats."""
     rows = frame.dropna(subset=[*numbers])
     if rows.empty:
         raise _NoRowsError
@@ -79,12 +79,10 @@ def _rows(frame: pd.DataFrame, *numbers: str) -> pd.DataFrame:
 
 
 def _axes(ax: Any, rows: float = 8) -> Axes:
-    """Return the given axes, or new ones with room for so many rows."""
     return ax or plt.subplots(figsize=(WIDTH, 0.9 + ROW * rows), layout="constrained")[1]
 
 
 def _done(ax: Axes, title: str, caption: str, rows: pd.DataFrame, **settings: Any) -> Axes:
-    """Set title, axes and legend, and give the figure its caption and numbers."""
     ax.set_title(title, loc="left")
     ax.set(**settings)
     handles, labels = ax.get_legend_handles_labels()
@@ -110,7 +108,6 @@ def _order(frame: pd.DataFrame, column: str = "level") -> list[str]:
 
 
 def _by(column: str | None, names: Sequence[str]) -> dict[str, Any]:
-    """Return seaborn's arguments for a colour per name."""
     if not column:
         return {"color": BLUE}
     return {"hue": column, "hue_order": names, "palette": dict(zip(names, cycle(_PALETTE), strict=False))}
@@ -124,7 +121,7 @@ def _log_ticks(axis: Axis, form: Any = _COUNTS) -> None:
 
 @styled
 def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes:
-    """Draw a metric of each trial: a point a trial, and each level's mean with its 95 % interval."""
+    """Draw a point a trial, and each level's mean with its 95 % interval."""
     rows = _rows(trials, y)
     levels = _order(rows)
     ax = _axes(ax, len(levels))
@@ -148,7 +145,7 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
 
 @styled
 def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw a number of each row as a point: ``y`` names the row, ``hue`` the kind of the number."""
+    """Draw a point a row: ``y`` names the row, ``hue`` the kind of number."""
     rows = _rows(frame, x)
     names, series = _order(rows, y), _order(rows, hue) if hue else []
     ax = _axes(ax, len(names))
@@ -164,7 +161,7 @@ def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes |
 
 @styled
 def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level") -> Axes:
-    """Draw the change of each comparison with its interval; the shaded band is the margin.
+    """Draw the changes with their intervals; the shaded band is the margin.
 
     The thick part of an equivalent comparison is the interval that decides equivalence.
     """
@@ -202,7 +199,7 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
 
 
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
-    """Set up an axis of changes, in percent or, if they are large, as factors; return the mapping onto it."""
+    """Prepare an axis in percent, or in factors if changes are large."""
     ends = percents.to_numpy(float)
     ends = ends[np.isfinite(ends)]
     if not len(ends) or ends.max() < _FACTORS:
@@ -219,9 +216,9 @@ def timeline(
     seconds: pd.DataFrame, y: str = "tps", checkpoints: pd.DataFrame | None = None, levels: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Axes:  # fmt: skip
-    """Draw a column of the frame of seconds over the time in a trial, with its range over blocks; checkpoints are bars below.
+    """Draw a column over the seconds of a trial, with its range over blocks.
 
-    Without ``ax``, the study's own samples have a panel each below.
+    Without ``ax``, the study's own samples follow.
     """
     own = [name for name in map(str, seconds) if "." in name and seconds[name].notna().any()][:_MOST]
     if ax is None and own:
@@ -254,7 +251,7 @@ def timeline(
 
 @styled
 def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[str] = ()) -> Figure:
-    """Draw several columns of the frame of seconds, a panel each; ``columns`` maps a column to its label."""
+    """Draw several columns of seconds, a panel each."""
     named = {
         name: label for name, label in columns.items() if name in seconds and seconds[name].notna().any()
     }
@@ -281,7 +278,7 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
 
 @styled
 def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the mean number of sessions for each wait event, a bar a level, the most frequent first."""
+    """Draw the mean number of sessions for each wait event, a bar a level."""
     means = _rows(waits, "sessions").pivot_table("sessions", "level", "wait", fill_value=0.0, sort=False)
     shares = means.div(means.sum(axis=1), axis=0)
     seen = means.loc[:, shares.max() >= _SEEN].mean().sort_values(ascending=False, kind="stable")
@@ -300,7 +297,7 @@ def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the quantiles of latency by level (from the log of all transactions) on a log axis."""
+    """Draw the quantiles of latency by level on a log axis."""
     names = {f"latency_p{digits}_ms": f"{of} %" for digits, of in ((50, 50), (95, 95), (99, 99), (999, 99.9))}
     renamed = trials.rename(columns=names)
     long = _rows(renamed.melt(["level", "block"], [*names.values()], "quantile", "ms"), "ms")
@@ -321,7 +318,7 @@ def curve(
     frame: pd.DataFrame, x: str, y: str = "tps", hue: str | None = None, words: Callable[[float], str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:  # fmt: skip
-    """Draw a metric over a number, such as clients or a setting: a line for each ``hue``, with 95 % intervals of the means."""
+    """Draw a metric over a number, a line for each ``hue``, with 95 % intervals."""
     rows = _rows(frame, x, y)
     ax = _axes(ax, 7)
     sns.lineplot(rows, x=x, y=y, marker="o", ax=ax, **_CI, **_by(hue, _order(rows, hue) if hue else []))
@@ -340,10 +337,9 @@ def curve(
 
 @styled
 def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes of a grid of two dimensions as a matrix; each further dimension gives small multiples.
+    """Draw the changes of a grid as a matrix; further dimensions give small multiples.
 
-    ``design`` has a row a level and a column a dimension (``study.design``). Columns are the dimension that is compared, or
-    the last one. A row or column of several comparisons ends in their geometric mean. Bold: shown to differ.
+    ``design`` is ``study.design``. Columns are the compared dimension, or the last.
     """
     of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
     varied = [str(name) for name in design if design[name].nunique() > 1]
@@ -354,7 +350,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
 
 @styled
 def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes of a grid along its last dimension, such as versions: a panel for each value of the others."""
+    """Draw the changes along a grid's last dimension, such as versions."""
     of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
     if not of_grid.any() or design.shape[1] < 2:
         raise _NoRowsError
@@ -363,9 +359,9 @@ def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
 
 @styled
 def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the change that each step adds to the step before.
+    """Draw the change that each step adds.
 
-    ``steps`` is what ``ladder`` returned, or rows of a frame of effects with ``total_percent``, the change from the start.
+    ``steps`` comes from ``ladder``, or is a frame of effects with ``total_percent``.
     """
     names = {"percent": "percent_change", "low": "ci_low", "high": "ci_high", "verdict": "verdict"}
     rows = _rows(steps).rename(columns={f"step_{short}": name for short, name in names.items()})
@@ -380,7 +376,7 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the replay lag of the replicas, a box a level, of all readings (one a second and replica), on a log axis."""
+    """Draw the replay lag of the replicas (one reading a second), a box a level."""
     rows = _rows(replicas.assign(ms=1000 * replicas["replay_lag_s"]).query("ms > 0"), "ms")
     shown = _order(rows)
     ax = _axes(ax, len(shown))
@@ -405,7 +401,7 @@ def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw rank correlations (Spearman) between the columns of a frame, a row a second or a trial."""
+    """Draw rank correlations (Spearman) between columns."""
     matrix = _rows(frame).corr("spearman", numeric_only=True)
     ax = _axes(ax, 0.8 * len(matrix) + 1)
     look = {"cmap": CHANGES, "cbar": False, "linewidths": 2, "annot_kws": {"color": ON_CELL}}
@@ -417,7 +413,7 @@ def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw published changes beside measured ones; ``rows`` is what ``beside`` returned (those with a percentage)."""
+    """Draw published changes beside measured ones, as ``beside`` returned them."""
     both = _rows(rows, "percent_change", "published_low", "published_high").reset_index(drop=True)
     ax = _axes(ax, 1.2 * len(both))
     numbers = both[[*_ENDS, "published_low", "published_high"]]

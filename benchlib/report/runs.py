@@ -1,7 +1,6 @@
-"""Running a notebook and rendering pages: of one study, and of notebooks that show several studies.
+"""Running a notebook and rendering pages.
 
-``benchlib report`` executes the study's notebook again with ``run = False``. A notebook with neither levels nor a grid in its
-parameters shows several studies; its page is made after theirs.
+A notebook with neither levels nor a grid shows several studies; its page is made after theirs.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ AT_A_TIME = 2
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
-    """Run the missing trials of a notebook's study, render its page and the index; return lines on verdicts and paths.
+    """Run the missing trials and render the pages; return verdicts and paths.
 
     Raises:
         InputError: unknown parameters; nothing was started.
         BenchlibError: an error of the notebook.
-
     """
     given, values = values_of(path, given)
     name = "" if is_overview(notebook_parameters(path)) else study_name(values)
@@ -76,25 +74,22 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
 
 
 def values_of(path: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the given parameters with absolute paths, and all values of a notebook with them.
+    """Return the given parameters with absolute paths, and all values.
 
     Raises:
         InputError: a name is unknown, or a value has another type.
-
     """
     absolute = _absolute(given)
     return absolute, checked(notebook_parameters(path), absolute)
 
 
 def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that confirm a saved screening or survey, as the study ``NAME-confirmed``.
+    """Return the parameters that confirm a saved screening or survey.
 
-    A survey gives the cells that stand out, in fresh blocks with a control. Of a screening, the grid has all combinations of the large changes; the other dimensions have their first value. Other parameters are those
-    of the screening, unless ``given``.
+    A survey gives the cells that stand out, in fresh blocks. A screening gives a grid of its large changes.
 
     Raises:
         InputError: no such screening, or it is incomplete, or has no large change.
-
     """
     from benchlib.report.site import data_of
 
@@ -133,7 +128,6 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
 
 
 def _of_survey(study: Study, data: PageData) -> dict[str, Any]:
-    """Return the parameters of the cells of a survey that stand out, with their references and fresh blocks."""
     from benchlib.stats.survey import blocks_to_confirm
 
     factor, out = study.plan.factor, [each for each in data.comparisons if each.verdict == STANDS_OUT]
@@ -148,7 +142,7 @@ def _of_survey(study: Study, data: PageData) -> dict[str, Any]:
 
 
 def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) -> None:
-    """Refuse parameters that make no study, or have no effect, before anything starts."""
+    """Refuse parameters that make no study, or have no effect."""
     if not values.get("run", True):
         saved = StudyFolder(name).read().parameters
         if ignored := [key for key in given if key not in _NAMING and values[key] != saved.get(key)]:
@@ -160,7 +154,7 @@ def _refuse_early(name: str, values: Mapping[str, Any], given: Iterable[str]) ->
 
 
 def _absolute(value: Any, key: str = "") -> Any:
-    """Return parameters with absolute paths: the notebook runs in another folder."""
+    """Return absolute paths: the notebook runs in another folder."""
     if isinstance(value, Mapping):
         return {name: _absolute(inner, str(name)) for name, inner in value.items()}
     if key == "workloads":
@@ -175,14 +169,13 @@ def _absolute(value: Any, key: str = "") -> Any:
 
 
 def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str]:
-    """Render the pages of the named studies, or of all that have changed, and the index; a line for each page.
+    """Render the pages of the named studies, or of all that have changed; yield a line for each.
 
-    Without names, or with ``alone`` (a site of the named studies only), the pages of several studies are made too.
+    With ``alone`` the site has the named studies only.
 
     Raises:
-        InputError: there is no study of a name, or the site's folder is not writable.
-        BenchlibError: a named study cannot be shown; others are left out with the reason.
-
+        InputError: there is no such study, or the site's folder is not writable.
+        BenchlibError: a named study cannot be shown.
     """
     from benchlib.report import site
 
@@ -220,7 +213,7 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
 
 
 def follow(name: str) -> Iterator[str]:
-    """Update the site, if there is one, after a study was renamed, changed or deleted; yield a line for each page."""
+    """Update the site after a study was renamed, changed or deleted."""
     from benchlib.report import site
 
     root = site.reports_root()
@@ -231,7 +224,6 @@ def follow(name: str) -> Iterator[str]:
 
 
 def _overviews(root: Path, pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
-    """Make the pages that show several studies; yield a line for each."""
     given = {"studies": ",".join(names)} if names else {}
     for path in notebooks().values():
         if not is_overview(notebook_parameters(path)):
@@ -249,12 +241,12 @@ def _overviews(root: Path, pages: Sequence[PageData], names: Sequence[str]) -> I
 
 
 def is_overview(parameters: Mapping[str, Parameter]) -> bool:
-    """Return whether a notebook with these parameters shows several studies and runs none."""
+    """Return whether a notebook shows several studies and runs none."""
     return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
 
 
 def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = ()) -> Path:
-    """Make the page of a notebook that shows several studies, unless nothing has changed; return its path."""
+    """Make the page of several studies, unless nothing has changed."""
     from benchlib.report import site
     from benchlib.report.page import render_notebook
 
@@ -276,7 +268,7 @@ def _executed(
     listen: Listen = lambda line: None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Node:
-    """Execute a notebook; save it at ``failed``, with the traceback, if it fails with an error of its own."""
+    """Execute a notebook; if it fails, save it with the traceback."""
     try:
         return execute(path, given, listen, meanwhile)
     except NotebookError as reason:
@@ -286,7 +278,6 @@ def _executed(
 
 
 def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that a notebook has parameters for."""
     known = notebook_parameters(path)
     return {name: value for name, value in given.items() if name in known}
 
@@ -294,18 +285,17 @@ def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 def _showing(notebook: str | None) -> tuple[Path, bool]:
     """Return the notebook that shows a study, and whether it is the study's own.
 
-    A notebook is executed, and a study may come from elsewhere: an unknown name means the template.
+    A study may come from elsewhere: an unknown name means the template.
 
     Raises:
         InputError: this installation has no notebooks.
-
     """
     own = notebooks().get(notebook or "")
     return own or find_notebook("template"), bool(own)
 
 
 def has_page(root: Path, data: PageData) -> bool:
-    """Return whether a study has a page that its present notebook made."""
+    """Return whether a study's present notebook made its page."""
     path, _ = _showing(data.notebook)
     return data.page == _page_mark(data.fingerprint, path) and (root / f"{data.name}.html").is_file()
 
@@ -320,11 +310,10 @@ def _import_page() -> None:
 
 
 def make_page(name: str, notebook: Path | None = None, executed: Node | None = None) -> PageData:
-    """Make a study's page by its notebook, or by the given one, and its downloads; return the page's data.
+    """Make a study's page and downloads; return the page's data.
 
     Raises:
         BenchlibError: there is no such study, the notebook failed, or the study compares nothing.
-
     """
     from benchlib.report import site
 
@@ -365,10 +354,7 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
 
 
 def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
-    """Write a study's trials, plan and executed notebook beside its page; return their labels by name.
-
-    They have no path of the machine and no address of a server.
-    """
+    """Write trials, plan and notebook without private texts; return their labels."""
     from benchlib.study.frames import guarded
 
     name, plan, parameters = study.name, study.study.plan, study.study.parameters

@@ -1,4 +1,4 @@
-"""The site: the data of pages, the index, all comparisons and the method; and whether they are current."""
+"""The site: the data of pages, and pages of several studies."""
 
 import contextlib
 import hashlib
@@ -28,23 +28,22 @@ _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
 def reports_root() -> Path:
-    """Return the folder of the site: ``BENCHLIB_REPORTS``, or ``reports/`` of the project."""
+    """Return the folder of the site."""
     named = os.environ.get(REPORTS_VARIABLE)
     return Path(named).absolute() if named else project_root() / "reports"
 
 
 def address_of(file: str) -> str:
-    """Return the address of a published file of the site, below ``BENCHLIB_ADDRESS``; empty without it."""
+    """Return a file's published address; empty without ``BENCHLIB_ADDRESS``."""
     site = os.environ.get(ADDRESS_VARIABLE, "")
     return f"{site.rstrip('/')}/{file}" if site else ""
 
 
 def writable_root() -> Path:
-    """Return the folder of the site, after a test that it is writable.
+    """Return the folder of the site.
 
     Raises:
-        InputError: it is not writable.
-
+        InputError: the folder is not writable.
     """
     root = reports_root()
     try:
@@ -58,12 +57,11 @@ def writable_root() -> Path:
 
 
 def judged(name: str, metric: str = "") -> PageData:
-    """Return the data of a saved study's page from its trials, without a notebook; by another metric, if one is named.
+    """Return a page's data from the trials, without a notebook.
 
     Raises:
         InputError: there is no such study, or it is damaged.
-        StudyError: too few trials are saved to compare anything.
-
+        StudyError: too few trials to compare anything.
     """
     from benchlib.stats.effects import compare, screen  # what is saved beside the pages needs no scipy
     from benchlib.study.experiment import shown
@@ -84,7 +82,7 @@ def judged(name: str, metric: str = "") -> PageData:
 
 
 def saved_page(name: str, root: Path | None = None) -> PageData | None:
-    """Return the saved data of a study's page, current or not."""
+    """Return a page's saved data, current or not."""
     with contextlib.suppress(OSError, ValidationError):
         data = PageData.model_validate_json(files.read_plain((root or reports_root()) / f"{name}.json"))
         return data if data.name == name else None
@@ -92,12 +90,11 @@ def saved_page(name: str, root: Path | None = None) -> PageData | None:
 
 
 def data_of(name: str) -> PageData:
-    """Return the data of a study's page: the saved data if they are current, else judged now and saved.
+    """Return a page's data, saved or judged now.
 
     Raises:
         InputError: there is no such study, or it is damaged.
-        StudyError: too few trials are saved to compare anything.
-
+        StudyError: too few trials to compare anything.
     """
     folder = StudyFolder(name)
     folder.read()
@@ -112,20 +109,19 @@ def data_of(name: str) -> PageData:
 
 
 def keep(data: PageData) -> None:
-    """Write a page's data beside the pages."""
+    """Save a page's data."""
     write_file(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
 
 
 def pages_and_others(
     names: Sequence[str] = (), *, judge: bool = True
 ) -> tuple[list[PageData], dict[str, str]]:
-    """Return the data of studies in the order of the index, and by name why others have none.
+    """Return pages in the order of the index, and reasons why others have none.
 
-    ``judge``: judge those now whose saved data are not current; else these count as they are.
+    Without ``judge``, saved data count even if they are not current.
 
     Raises:
-        InputError: there is no study of a name that is given.
-
+        InputError: there is no such study.
     """
     code, pages, changed, root = code_fingerprint(), list[PageData](), list[str](), reports_root()
     for name in names:
@@ -150,7 +146,7 @@ def pages_and_others(
 
 
 def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str]) -> Path:
-    """Write index, all comparisons and method; return the index's path. ``others`` are studies without data, and why."""
+    """Write index, all comparisons and method; return the index's path."""
     from benchlib.report.bars import Axis
     from benchlib.report.page import render, render_prose
 
@@ -195,7 +191,7 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
 
 
 def overview_mark(notebook: Path, pages: Sequence[PageData]) -> str:
-    """Return the fingerprint of a page that shows several studies: of its notebook and of their data."""
+    """Return the fingerprint of a page of several studies."""
     fingerprints = "".join(page.fingerprint for page in pages)
     return hashlib.sha256(notebook.read_bytes() + fingerprints.encode()).hexdigest()
 
@@ -204,7 +200,7 @@ def overview_mark(notebook: Path, pages: Sequence[PageData]) -> str:
 
 
 def code_fingerprint() -> str:
-    """Return the fingerprint of the library, its packages, the published numbers and the site's address."""
+    """Return the fingerprint of the library, packages, published numbers and address."""
     digest = hashlib.sha256(" ".join([sys.version, *map(version, _PACKAGES), address_of("")]).encode())
     library, published = Path(benchlib.__file__).parent, project_root() / "data" / "published"
     beside = project_root().glob("*.py")  # which cells may import
@@ -216,7 +212,7 @@ def code_fingerprint() -> str:
 
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
-    """Return the fingerprint of the code and a study: names, sizes and times of its files and its trials' folders."""
+    """Return the fingerprint of the code and a study's files (without their contents)."""
     digest, top = hashlib.sha256(code.encode()), str(folder.path)
     for name, status in sorted(_below(top, 2)):
         digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
@@ -224,7 +220,7 @@ def study_fingerprint(folder: StudyFolder, code: str) -> str:
 
 
 def _below(top: str, depth: int, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the names below a folder to a depth, with their status; links are not followed."""
+    """Yield entries to a depth, without following links."""
     with contextlib.suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):

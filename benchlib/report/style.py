@@ -1,6 +1,6 @@
-"""Colours and marks of all figures and pages, for light and dark pages and for colour-blind readers.
+"""Colours and marks for light and dark pages and for colour-blind readers.
 
-The hues follow Okabe and Ito's palette, with a contrast of 4.5:1 on both pages. Verdicts also differ by marker and word.
+The hues follow Okabe and Ito's palette, with a contrast of 4.5:1 on both pages.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ SERIES = ("blue", "orange", "green", "purple", "ochre", "violet")
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a mark: its colour's name, matplotlib marker, sign in text, filled or hollow."""
+    """The look of a mark: colour, matplotlib marker, sign in text."""
 
     hue: str
     marker: str = "o"
@@ -55,5 +55,5 @@ MARKS = {
 
 
 def mark_of(verdict: object) -> Look:
-    """Return the look of a verdict; a missing or unknown one is a hollow grey circle."""
+    """Return a verdict's look; an unknown one is a hollow grey circle."""
     return MARKS.get(str(verdict), _UNKNOWN)

@@ -1,4 +1,4 @@
-"""Several studies: the same comparisons side by side, or a notebook's over time; each with a page and a CSV file."""
+"""Several studies: side by side, or over time."""
 
 import hashlib
 from collections.abc import Sequence
@@ -27,12 +27,11 @@ _LONGEST = 180
 
 
 def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
-    """Compare the effects of studies with the effects of the first; return a row a comparison, in words, and the page.
+    """Compare the effects of studies with the first's; return rows and the page.
 
     Raises:
-        InputError: a study is not saved, or they have no comparison in common, by one metric.
-        StudyError: one has too few trials.
-
+        InputError: a study is not saved, or they share no comparison by one metric.
+        StudyError: too few trials.
     """
     studies = {name: site.data_of(name) for name in names}
     if len(studies) < 2:
@@ -57,13 +56,12 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
 
 
 def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:
-    """Return the effects of a notebook's saved studies over time, of those with workload, load and size of the latest.
+    """Return the effects of a notebook's studies over time, remarks, and the page.
 
-    A row for each answer of each study, in words; remarks; and the page.
+    Only studies with the workload, load and size of the latest count.
 
     Raises:
         InputError: there are none, or there is no such metric.
-
     """
     notebook = Path(notebook).stem
     saved, remarks = list[tuple[PageData, tuple[object, ...]]](), list[str]()
@@ -115,19 +113,18 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
 
 
 def _effects(data: PageData) -> pd.DataFrame:
-    """Return the comparisons of a page as a frame, without its controls."""
     rows = [answer.model_dump() for answer in data.comparisons if answer.level not in data.controls]
     return pd.DataFrame(rows)
 
 
 def _changes(frame: pd.DataFrame, ending: str = "") -> list[str]:
-    """Return the changes of a frame in words; ``ending`` is that of the names of its columns."""
+    """Return changes in words, from columns that end in ``ending``."""
     words = [percent_words(*row) for row in frame[[f"{end}{ending}" for end in ENDS]].to_numpy(float)]
     return [f"{change} ({interval})" if interval else change.replace("–", "") for change, interval in words]
 
 
 def _load(plan: Any) -> tuple[object, ...]:
-    """Return the workloads, loads and size of a study: equal in all studies of a series."""
+    """Return what must be equal in all studies of a series."""
     levels = plan.factor.levels
     works = {work.name: work for work in map(plan.level_workload, levels)}
     loads = {(plan.level_load(name).clients, plan.asked_rate(name)) for name in levels}
@@ -135,7 +132,7 @@ def _load(plan: Any) -> tuple[object, ...]:
 
 
 def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -> Path:
-    """Write a page of figures and tables, and a CSV file of the numbers."""
+    """Write a page and a CSV file of the numbers."""
     root = site.writable_root()
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
