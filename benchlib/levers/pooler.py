@@ -17,7 +17,7 @@ from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
 from benchlib.plan.level import Level, Model
 from benchlib.plan.model import Plan
-from benchlib.server.cluster import START_LIMIT_S, log_text, superuser_session
+from benchlib.server.cluster import START_LIMIT_S, log_text, open_cluster
 
 _PREPARING = (1, 21)
 """The first version with prepared statements in transaction and statement mode."""
@@ -87,7 +87,7 @@ class PoolerLever(Lever):
             check()
             with (
                 contextlib.suppress(psycopg.OperationalError),
-                superuser_session(str(server.sockets), _PORT, "pgbouncer") as console,
+                open_cluster(str(server.sockets), _PORT, "pgbouncer") as console,
             ):
                 in_force = {str(row[0]): str(row[1]) for row in console.execute("SHOW CONFIG")}
                 break

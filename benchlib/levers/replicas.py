@@ -127,9 +127,9 @@ class Replicas:
         self._catch_up(position, living)
         wanted = None
         if count:
-            wanted = int(self.primary.value(count))
+            wanted = int(self.primary.value(count, as_load=True))
             for replica in living:
-                if (counted := int(replica.value(count))) != wanted:
+                if (counted := int(replica.value(count, as_load=True))) != wanted:
                     raise InvariantError(f"{replica.name} holds {counted} rows, the primary {wanted}")
         return Verified(mode, held, wanted, tuple(warnings))
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
@@ -77,6 +77,7 @@ class Cluster(Server):
         self.sockets = folder / "s"
         self.log = folder / "server.log"
         self.network: NetworkAccess | None = None
+        self.role = SUPERUSER
         self._process: Process | None = None
 
     @property
@@ -99,14 +100,14 @@ class Cluster(Server):
     @property
     def connection(self) -> Connection:
         """The load tool's connection."""
-        return Connection(host=str(self.sockets), port=self.port, user=SUPERUSER, dbname=self.database)
+        return Connection(host=str(self.sockets), port=self.port, user=self.role, dbname=self.database)
 
     def listen(self, access: NetworkAccess) -> None:
         """Listen at an address from the next start on."""
         self.network = access
         lines = ["local all all trust", "local replication all trust"]
         lines += [
-            f"host all,replication {SUPERUSER} {ip_network(client)} scram-sha-256"
+            f"host all,replication {SUPERUSER},{self.role} {ip_network(client)} scram-sha-256"
             for client in access.clients
         ]
         self.write("pg_hba.conf", "\n".join([*lines, ""]))
@@ -115,11 +116,12 @@ class Cluster(Server):
         """Set the network password; the server receives only its hash."""
         if self.network:
             with asking(), self.connect(self.maintenance) as connection:
-                secret, user = self.network.password.encode(), SUPERUSER.encode()
-                verifier = connection.pgconn.encrypt_password(secret, user, b"scram-sha-256").decode()
-                statement = SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(SUPERUSER), Literal(verifier))
                 connection.execute("SET synchronous_commit = local")  # no replica is connected yet
-                connection.execute(statement)
+                for user in {SUPERUSER, self.role}:
+                    secret = self.network.password.encode()
+                    verifier = connection.pgconn.encrypt_password(secret, user.encode(), b"scram-sha-256")
+                    statement = SQL("ALTER ROLE {} PASSWORD {}")
+                    connection.execute(statement.format(Identifier(user), Literal(verifier.decode())))
 
     def make_folders(self) -> None:
         """Create the directories."""
@@ -152,6 +154,7 @@ class Cluster(Server):
 
         """
         copy = Cluster(self.shell, self.installation, folder)
+        copy.role = self.role
         copy.make_folders()
         if data:
             copy.place(data / "data")
@@ -228,9 +231,17 @@ class Cluster(Server):
                 break
         self._process = None
 
-    def connect(self, dbname: str | None = None) -> Session:
-        """Connect as superuser."""
-        return superuser_session(str(self.sockets), self.port, dbname or self.database)
+    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
+        """Connect as superuser, or as the load's role."""
+        return self.session(str(self.sockets), self.port, dbname, as_load=as_load)
+
+    def session(
+        self, host: str, port: int, dbname: str | None, password: str | None = None, *, as_load: bool
+    ) -> Session:
+        """Connect; a superuser finds nothing by name that a dump has created."""
+        user = self.role if as_load else SUPERUSER
+        path = {"options": "-c search_path=pg_catalog"} if user != self.role else {}
+        return open_cluster(host, port, dbname or self.database, password, user=user, **path)
 
     def log_text(self, offset: int = 0) -> str:
         """Return the log from a byte offset on."""
@@ -268,11 +279,13 @@ def refusal(installation: Installation, settings: Mapping[str, SettingValue]) ->
     return None if done.returncode == 0 else failure_reason(done.stderr)
 
 
-def superuser_session(host: str, port: int, dbname: str, password: str | None = None) -> Session:
-    """Connect as superuser."""
+def open_cluster(
+    host: str, port: int, dbname: str, password: str | None = None, user: str = SUPERUSER, **more: Any
+) -> Session:
+    """Connect to a cluster, by default as superuser."""
     return open_session(
-        ours=True, host=host, port=port, user=SUPERUSER, password=password, dbname=dbname,
-        tcp_user_timeout=30_000, keepalives_idle=10,
+        ours=True, host=host, port=port, user=user, password=password, dbname=dbname,
+        tcp_user_timeout=30_000, keepalives_idle=10, **more,
     )  # fmt: skip
 
 

@@ -135,7 +135,6 @@ def restore(
     name = path.name if data.file else f"of service {data.service}"
     if _hash(path) != data.sha256:
         raise InputError(f"the dump {name} has changed since the study began")
-    role = None
     if isinstance(server, Remote):
         if server.target.own_schema:
             raise PreflightError(
@@ -143,17 +142,18 @@ def restore(
             )
         tell("the dump is restored by the role of the service, with all its rights")
     else:
-        role = OWNER
-        server.execute(f"CREATE ROLE {OWNER} LOGIN", dbname=server.maintenance)
+        # samples and plans need what pg_monitor may read
+        server.execute(f"CREATE ROLE {OWNER} LOGIN IN ROLE pg_monitor", dbname=server.maintenance)
         server.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}", dbname=server.maintenance)
         server.execute(f"ALTER SCHEMA public OWNER TO {OWNER}")
+        server.role = OWNER  # of this cluster's load, too, and of its copies'
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(_text(path, shell, folder))
         read_end, write_end = os.pipe()
         source = stack.enter_context(os.fdopen(read_end, "rb"))
         feed = _Feed(text, server, os.fdopen(write_end, "wb"))
         feed.start()
-        done = psql(server, shell, source, role)
+        done = psql(server, shell, source)
         source.close()  # so that the feed ends where psql ended early
         feed.join()
     if feed.error:
@@ -165,17 +165,16 @@ def restore(
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
 
 
-def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes], role: str | None = None) -> Completed:
+def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes]) -> Completed:
     """Run a script in the server's database.
 
-    ``script`` begins with ``\\restrict``, or has no commands of psql. ``role``: by default the connection's.
+    ``script`` begins with ``\\restrict``, or has no commands of psql.
     """
     connection = server.connection
     address = [f"--host={connection.host}", f"--port={connection.port}"] if connection.host else []
-    user = role or connection.user
     argv: list[str | Path] = [
         _program("psql", restricted=True).program("psql"), "--no-psqlrc", "--quiet", "--output=/dev/null",
-        "--set=ON_ERROR_STOP=1", "--echo-errors", f"--dbname={server.database}", *address, *([f"--username={user}"] if user else []),
+        "--set=ON_ERROR_STOP=1", "--echo-errors", f"--dbname={server.database}", *address, *([f"--username={connection.user}"] if connection.user else []),
     ]  # fmt: skip
     return shell.run(argv, stdin=script, timeout_s=FILL_LIMIT_S)
 

@@ -173,8 +173,8 @@ class Remote(Server):
                     statistics.end_load(self, statistics.IN_PLACE)
                 raise
 
-    def connect(self, dbname: str | None = None) -> Session:
-        """Connect to a database."""
+    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
+        """Connect to a database; all sessions have the service's role."""
         return connect_to(self.target.server, dbname=dbname or self.database, **self._parameters)
 
     def vacuum(self, options: str) -> None:

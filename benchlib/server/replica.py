@@ -65,6 +65,7 @@ class Replica(Cluster):
         self.name = f"replica{number}"
         self.places: Mapping[str, Path] = {}
         self.before_start: Callable[[], None] = lambda: None
+        self.role = beside.role
         self._source, self._basebackup = source, basebackup
         self._relay: Relay | None = None
 

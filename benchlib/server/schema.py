@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from benchlib.errors import LoadError
 from benchlib.host.shell import Shell
 from benchlib.server.cluster import Cluster
-from benchlib.server.datasets import OWNER, psql
+from benchlib.server.datasets import psql
 from benchlib.server.remote import Remote
 
 LIMIT_S = 3600
@@ -34,17 +34,14 @@ class SchemaCost:
     wal_bytes: int
 
 
-def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored: bool) -> SchemaCost:
+def change_schema(server: Cluster | Remote, shell: Shell, sql: str) -> SchemaCost:
     """Run statements, each in its own transaction, and ``ANALYZE``.
-
-    ``restored``: they run as the dump's owner, who is no superuser.
 
     Raises:
         LoadError: a statement failed, waited too long, or none changed anything.
         ServerError: the server is gone.
 
     """
-    role = OWNER if restored and isinstance(server, Cluster) else None
     own_schema = isinstance(server, Remote) and server.target.own_schema
     size = f"{_SIZE} AND nspname = current_schema()" if own_schema else _SIZE
     before, started = (int(server.value(size)), int(server.value(_WAL))), time.monotonic()
@@ -56,7 +53,7 @@ def change_schema(server: Cluster | Remote, shell: Shell, sql: str, *, restored:
     with tempfile.TemporaryFile() as script:
         script.write(f"\\restrict {secrets.token_hex(16)}\n{sql}\n{_OUTSIDE};\n".encode())
         script.seek(0)
-        done = psql(server, replace(shell, environment=environment), script, role)
+        done = psql(server, replace(shell, environment=environment), script)
     if done.returncode:
         found = re.search(r"^STATEMENT: (.*)", done.stderr, re.MULTILINE | re.DOTALL)
         statement = " ".join(found[1].split()) if found else ""

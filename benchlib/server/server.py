@@ -72,27 +72,31 @@ class Server:
         self.wanted: Mapping[str, SettingValue] = {}
         self._accepted: dict[str, str] = {}
 
-    def connect(self, dbname: str | None = None) -> Session:
-        """Connect, by default to the load's database."""
+    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
+        """Connect in autocommit mode, by default to the load's database.
+
+        ``as_load``: as the role that runs the load. Statements of a workload may call code of a dump, which must not
+        run with more rights.
+        """
         raise NotImplementedError
 
     def query(
-        self, sql: str, dbname: str | None = None, parameters: Sequence[Any] = ()
+        self, sql: str, dbname: str | None = None, parameters: Sequence[Any] = (), *, as_load: bool = False
     ) -> list[dict[str, Any]]:
         """Return a query's rows."""
-        with asking(), self.connect(dbname) as connection:
+        with asking(), self.connect(dbname, as_load=as_load) as connection:
             return fetch(connection, sql, parameters)
 
-    def value(self, sql: str, dbname: str | None = None) -> Any:
+    def value(self, sql: str, dbname: str | None = None, *, as_load: bool = False) -> Any:
         """Return a query's first value; ServerError if there is none."""
-        rows = self.query(sql, dbname)
+        rows = self.query(sql, dbname, as_load=as_load)
         if not rows:
             raise ServerError(f"the server returned no row for: {sql}")
         return next(iter(rows[0].values()))
 
-    def execute(self, *statements: str, dbname: str | None = None) -> None:
+    def execute(self, *statements: str, dbname: str | None = None, as_load: bool = False) -> None:
         """Run statements, each in its own transaction."""
-        with asking(), self.connect(dbname) as connection:
+        with asking(), self.connect(dbname, as_load=as_load) as connection:
             for statement in statements:
                 connection.execute(statement)
 

@@ -116,7 +116,7 @@ def sampled(server: Server, samples: Mapping[str, SampleQuery]) -> Iterator[Call
 
     """
     with asking():
-        connection = server.connect()
+        connection = server.connect(as_load=True)
 
     def ask(name: str, sql: str) -> dict[str, float | None]:
         with asking(f"sample '{name}'"):
@@ -200,7 +200,7 @@ def explained(server: Server, workload: Workload, scale: int) -> list[dict[str, 
     rows = []
     with (
         asking("a plan cannot be had"),
-        server.connect() as connection,
+        server.connect(as_load=True) as connection,
         connection.transaction(force_rollback=True),
     ):
         if workload.explain_after:

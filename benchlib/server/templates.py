@@ -84,9 +84,7 @@ class Templates:
                 try:
                     if level.sql:
                         self.tell("running the level's sql")
-                        self.costs[template.folder] = change_schema(
-                            template, self.shell, level.sql, restored=bool(workload.data)
-                        )
+                        self.costs[template.folder] = change_schema(template, self.shell, level.sql)
                     else:
                         self.tell(f"loading the data set into {origin.installation.label}")
                         if workload.data and not template.can_be_cut_off():
@@ -151,9 +149,9 @@ def load(server: Cluster | Remote, workload: Workload, scale: int, shell: Shell,
     """
     load_tool(workload.tool, program).fill(shell, server.connection, workload, scale)
     if workload.load_sql:
-        server.execute(at_scale(workload.load_sql, scale))
+        server.execute(at_scale(workload.load_sql, scale), as_load=True)
     server.vacuum("FREEZE, ANALYZE")  # else the first scan writes hint bits
     if workload.unanalyzed_sql:
-        server.execute(at_scale(workload.unanalyzed_sql, scale))
+        server.execute(at_scale(workload.unanalyzed_sql, scale), as_load=True)
         server.vacuum("FREEZE")
     server.checkpoint()

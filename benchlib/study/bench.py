@@ -123,7 +123,11 @@ class Bench:
                 commands = self._background_commands(environment, load, trial.beside_seed)
                 with environment.background_load(commands, folder / BESIDE) as check_background:
                     self._warm(environment, load, seed=trial.warm_up_seed)
-                    rows = int(server.value(work.invariant.count)) if work.invariant.count else None
+                    rows = (
+                        int(server.value(work.invariant.count, as_load=True))
+                        if work.invariant.count
+                        else None
+                    )
                     environment.before_load(notes["host"])
                     before = statistics.snapshot(server)
                     before["tables"] = {"growth": environment.initial_growth, **(before["tables"] or {})}
@@ -265,14 +269,14 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
     """Check the rows that the report claims (else InvariantError)."""
     invariant = work.invariant
     if before is not None and invariant.count:
-        rows, growth = int(server.value(invariant.count)) - before, invariant.growth(report)
+        rows, growth = int(server.value(invariant.count, as_load=True)) - before, invariant.growth(report)
         if rows not in growth:
             wanted = f"{growth[0]} to {growth[-1]}" if len(growth) > 1 else f"{growth[0]}"
             raise InvariantError(
                 f"{work.tool} acknowledged {report['transactions']} transactions, the database holds "
                 f"{rows} new rows (expected {wanted})"
             )
-    if invariant.violations and (wrong := int(server.value(invariant.violations))):
+    if invariant.violations and (wrong := int(server.value(invariant.violations, as_load=True))):
         raise InvariantError(f"{wrong} rows violate the workload's invariant")
 
 

@@ -29,7 +29,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Invariant, Script, Workload
 from benchlib.server.checkpoints import shortened
-from benchlib.server.cluster import SUPERUSER, Cluster
+from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.schema import SchemaCost, change_schema
 from benchlib.server.statistics import BESIDE, end_load, kernel_files, sampled, waits
@@ -114,7 +114,7 @@ class Environment:
         statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
         statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate) if table]
         with self.uncapped():
-            self.server.execute(*statements)
+            self.server.execute(*statements, as_load=True)
             if "" in work.vacuum:
                 self.server.vacuum("ANALYZE")
             self.checkpoint()
@@ -234,7 +234,7 @@ class Environment:
         access = self.server.network
         assert access is not None
         address = {"PGHOST": access.address, "PGPORT": str(access.port)}
-        return {**address, "PGUSER": SUPERUSER, "PGPASSWORD": access.password}
+        return {**address, "PGUSER": self.server.role, "PGPASSWORD": access.password}
 
     def check_running(self) -> None:
         """Check the cluster (else ServerError) and its caps (else SettingError)."""
@@ -285,7 +285,7 @@ def build(
                 reads = workload.changed(**_ONLY_READS)
                 return Environment(level, reads, run, client, scope, remote)
             templates.load(remote, workload, client)
-            cost = change_schema(remote, client, level.sql, restored=False) if level.sql else None
+            cost = change_schema(remote, client, level.sql) if level.sql else None
         except BaseException:
             scope.undo()
             raise

@@ -36,23 +36,37 @@ def run_once(
     ``options`` are for ``PGOPTIONS``.
     """
     argv = ["--transactions=1" if word == "--time=1" else word for word in tool.argv(job)]
-    options = f"{client.environment.get('PGOPTIONS', '')} -c log_statement=all {options}".strip()
+    options = f"{client.environment.get('PGOPTIONS', '')} {options}".strip()
     client = replace(client, environment={**client.environment, "PGOPTIONS": options})
-    offset, error = server.log_size(), ""
+    error = ""
+    with _logging(server):
+        offset = server.log_size()
+        try:
+            done = client.run(argv, timeout_s=tool.limit_s(job.load))
+            tool.report(done.stdout, done.stderr, done.returncode, argv)
+        except (ParseError, TrialError) as reason:
+            error = str(reason)
+        logged = (text.replace("\n\t", "\n") for text in _LOGGED.findall(server.log_text(offset)))
+        return error, list(dict.fromkeys(logged))
+
+
+@contextlib.contextmanager
+def _logging(server: Cluster) -> Iterator[None]:
+    """Let new sessions of the load's role log their statements, which it may not set itself."""
+    setting = f"ALTER ROLE {server.role} IN DATABASE {server.database} {{}}"
+    writable = "SET default_transaction_read_only = off"
+    server.execute(writable, setting.format("SET log_statement = 'all'"))
     try:
-        done = client.run(argv, timeout_s=tool.limit_s(job.load))
-        tool.report(done.stdout, done.stderr, done.returncode, argv)
-    except (ParseError, TrialError) as reason:
-        error = str(reason)
-    logged = (text.replace("\n\t", "\n") for text in _LOGGED.findall(server.log_text(offset)))
-    return error, list(dict.fromkeys(logged))
+        yield
+    finally:
+        server.execute(writable, setting.format("RESET log_statement"))
 
 
 def explained(
     server: Server, statements: Iterable[str], options: str = ""
 ) -> Iterator[tuple[str, list[Any] | None]]:
     """Yield statements with their ``EXPLAIN`` lines; None without a plan, or if refused."""
-    with server.connect() as connection:
+    with server.connect(as_load=True) as connection:
         for statement in statements:
             plan = None
             with contextlib.suppress(psycopg.Error):

@@ -14,7 +14,7 @@ from benchlib.levers import server_settings
 from benchlib.levers.lever import Site
 from benchlib.levers.replication import replica_beside, replication_of
 from benchlib.plan.level import Level
-from benchlib.server.cluster import Cluster, NetworkAccess, superuser_session
+from benchlib.server.cluster import Cluster, NetworkAccess, open_cluster
 from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
 from benchlib.server.server import Session, asking
@@ -52,7 +52,7 @@ def follow(
         replica.stream()
         with (
             asking(),
-            superuser_session(replica.upstream, primary.port, "postgres", primary.password) as session,
+            open_cluster(replica.upstream, primary.port, "postgres", primary.password) as session,
         ):
             trip_s, _ = clock_offset(lambda: float(session.execute(CLOCK).fetchall()[0][0]))
         send({"port": replica.port, "round_trip_s": trip_s})
@@ -88,9 +88,9 @@ class RemoteReplica(Replica):
         """Whether the call on the host is active."""
         return self._task is not None and not self._task.done()
 
-    def connect(self, dbname: str | None = None) -> Session:
+    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
         """Return a superuser connection over the network."""
-        return superuser_session(self._at.address, self.port, dbname or self.database, self._at.password)
+        return self.session(self._at.address, self.port, dbname, self._at.password, as_load=as_load)
 
     def follow(self) -> None:
         """Start the replica and wait until it streams, else raise ServerError or StudyError."""

@@ -43,7 +43,7 @@ def try_scripts(
             count, error, statements = workload.invariant.count, "", list[str]()
             job = Job(server.connection, workload, ONCE, 1, 1, [script])
             try:
-                before = int(server.value(count)) if count else None
+                before = int(server.value(count, as_load=True)) if count else None
                 error, statements = run_once(server, environment.client, tool, job)
                 ran = [{"transactions": int(other == number)} for other in range(len(workload.scripts))]
                 if not error:

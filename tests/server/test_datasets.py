@@ -16,11 +16,14 @@ from clusters import eventually, hurried
 
 from benchlib.errors import BenchlibError, InputError, LoadError, PreflightError, ServerError
 from benchlib.host.shell import Shell, which
+from benchlib.plan.level import Level
 from benchlib.plan.workload import Data, Script, Workload
-from benchlib.server import datasets, installations
+from benchlib.server import datasets, installations, statistics
 from benchlib.server.cluster import Cluster
 from benchlib.server.datasets import OWNER, kind_of, pinned, restore
 from benchlib.server.installations import find_installation
+from benchlib.server.templates import workshop
+from benchlib.study.workload_check import try_scripts
 
 pytestmark = pytest.mark.pg
 
@@ -67,7 +70,7 @@ def contents(cluster) -> dict[str, str]:
     return {name: cluster.value(ROWS.format(name)) for name in TABLES} | {
         "function": cluster.value("SELECT app.text()"),
         "view": cluster.value("SELECT count(*) FROM app.big"),
-        "next": cluster.value("SELECT last_value FROM orders_id_seq"),
+        "next": cluster.value("SELECT last_value FROM public.orders_id_seq"),
         "indexes": cluster.value("SELECT count(*) FROM pg_indexes WHERE schemaname IN ('app', 'public')"),
     }
 
@@ -291,8 +294,8 @@ def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, ne
     cluster.configure({})
     cluster.start(cut_off=True)
     restore(found, cluster, cluster.shell, scratch, print)
-    assert cluster.value("SELECT sum(i) FROM stock") == 999 * 500
-    assert cluster.value("SELECT to_regclass('other')") is None
+    assert cluster.value("SELECT sum(i) FROM public.stock") == 999 * 500
+    assert cluster.value("SELECT to_regclass('public.other')") is None
 
 
 def test_a_service_that_cannot_be_dumped_leaves_no_file(served, tmp_path, monkeypatch):
@@ -344,3 +347,50 @@ def test_on_an_external_server_a_dump_has_a_database_of_its_own(shop, place, pla
     remote = place("boss", own_schema="own")
     with pytest.raises(PreflightError, match="a dump needs a database of its own"):
         restore(data, remote, remote.shell(), scratch, print)
+
+
+GREEDY = f"""
+BEGIN
+    BEGIN
+        COPY public.stolen FROM PROGRAM 'touch {PWNED}';
+    EXCEPTION WHEN OTHERS THEN NULL;
+    END;
+    RETURN {{}};
+END"""
+HOSTILE = f"""
+SET statement_timeout = 0;
+CREATE TABLE public.stolen (a text);
+CREATE TABLE public.orders (a int);
+CREATE FUNCTION public.fired() RETURNS trigger LANGUAGE plpgsql AS $f${GREEDY.format("NEW")}$f$;
+CREATE TRIGGER fires BEFORE INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION public.fired();
+CREATE TRIGGER empties BEFORE TRUNCATE ON public.orders FOR EACH STATEMENT EXECUTE FUNCTION public.fired();
+CREATE FUNCTION public.taken() RETURNS int LANGUAGE plpgsql AS $f${GREEDY.format("1")}$f$;
+CREATE VIEW public.counted AS SELECT public.taken() + count(*) AS n FROM public.orders;
+-- named as functions that this library calls, with arguments that fit better
+CREATE FUNCTION public.pg_wal_lsn_diff(pg_lsn, text) RETURNS numeric LANGUAGE plpgsql AS $f${GREEDY.format("1")}$f$;
+-- PostgreSQL database dump complete
+"""
+
+
+def test_code_that_a_dump_leaves_in_the_database_never_runs_as_superuser(tmp_path):
+    (tmp_path / "hostile.sql").write_text(HOSTILE)
+    work = Workload(
+        name="w",
+        title="w",
+        data=pinned(Data(file=str(tmp_path / "hostile.sql")), None, print),
+        load_sql="INSERT INTO orders VALUES (1)",
+        unanalyzed_sql="INSERT INTO orders VALUES (2)",
+        scripts=(Script(sql="INSERT INTO orders VALUES (3);\nSELECT n FROM counted;\n"),),
+        truncate=("orders",),
+        explain=("SELECT n FROM counted",),
+        invariant={"count": "SELECT n FROM counted", "per_transaction": 1},
+    )
+    ((error, plans),) = try_scripts(work, "18", print)
+    assert (error, len(plans)) == ("", 2)
+    with workshop("a test", 1) as templates:
+        cluster = templates.loaded(Level(postgres="18", sql="CREATE INDEX ON orders (a);"), work)
+        cluster.start()
+        assert statistics.explained(cluster, work, 1)
+        assert cluster.value("SELECT current_user", as_load=True) == OWNER
+        cluster.stop()
+    assert not Path(PWNED).exists()

@@ -20,7 +20,7 @@ def server(started):
 
 
 def change(server, sql):
-    return change_schema(server, server.shell, sql, restored=False)
+    return change_schema(server, server.shell, sql)
 
 
 def test_a_change_costs_time_size_and_wal_and_statistics_are_new(server):
@@ -67,7 +67,7 @@ def test_a_change_waits_for_a_lock_only_so_long(server, monkeypatch):
 def test_a_change_on_an_external_server_is_in_benchlib_s_tables(more, place, foreign):
     remote = place("boss", **more)
     remote.execute(TABLE)
-    cost = change_schema(remote, remote.shell(), "CREATE INDEX own_index ON t (i);", restored=False)
+    cost = change_schema(remote, remote.shell(), "CREATE INDEX own_index ON t (i);")
     assert cost.wal_bytes > 0
     assert remote.value("SELECT indexdef FROM pg_indexes WHERE indexname = 'own_index'")
     assert foreign.rows("SELECT schemaname FROM pg_indexes WHERE indexname = 'own_index'") == (
