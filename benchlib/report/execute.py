@@ -77,7 +77,9 @@ def execute(
     allow_open_files()
     # the kernel of this environment, not one of the account
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
-    with tempfile.TemporaryDirectory() as folder:
+    # a socket's path has at most 107 bytes, with the folder's name and the socket's own
+    too_long = len(os.fsencode(tempfile.gettempdir())) > 80
+    with tempfile.TemporaryDirectory(dir="/tmp" if too_long else None) as folder:
         pipe, output = Path(folder) / "progress", Path(folder) / path.name
         os.mkfifo(pipe)
         job = _Papermill(path, {name: values[name] for name in given}, output, pipe)

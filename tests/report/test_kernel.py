@@ -73,3 +73,11 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(StudyError, match=r"cannot write .*x\.html: free some space.*No space left"):
         write_file(tmp_path / "x.html", "a page")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_long_temporary_folder_is_no_obstacle_to_the_sockets_of_a_kernel(
+    tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / ("ä" * 100)).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("ä" * 100)))
+    assert run(tmp_path, "print(42)").strip() == "42"
