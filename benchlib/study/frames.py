@@ -246,8 +246,8 @@ class OpenStudy:
 
     def parameters(self) -> pd.DataFrame:
         """Server parameters that differ between levels (columns) or from the default."""
-        records = {level: record for level, _, record in self._records(Parameters)}
-        return setup.parameters({name: of for name, of in records.items() if name not in self.controls})
+        rows = self._records(Parameters, setup.parameter_rows)
+        return setup.parameters([row for row in rows if row["level"] not in self.controls])
 
     def flushes(self) -> pd.DataFrame:
         """Median flush rates of the WAL's device."""

@@ -13,7 +13,7 @@ from benchlib.study.experiment import shown
 from benchlib.study.frames import OpenStudy, as_data, guarded
 from benchlib.study.limits import disk_limits
 from benchlib.study.plans import explained, statements
-from benchlib.study.records import Plans, ReplicaReadings
+from benchlib.study.records import Parameters, Plans, ReplicaReadings
 
 COLUMNS = {
     "trials": "trial block level tps error part doubt",
@@ -163,6 +163,7 @@ def test_the_median_trial_of_a_plan_has_the_metric():
         ("plans", Plans(after=[{"statement": "SELECT 1", "plan": {"Plan": {}}}])),
         ("plans", Plans(after=[{}])),
         ("replicas", ReplicaReadings(lag=[{"replica": "r1"}])),
+        ("parameters", Parameters(work_mem={})),
     ],
 )
 def test_a_malformed_record_is_named(folder_of, tmp_path, monkeypatch, name, record):
