@@ -99,6 +99,10 @@ FILES = {
         ("run configuration -p clients [1", "-p clients: not YAML"),
         ("run configuration -p clients", "requires 2 arguments"),
         ("run configuration -p study ../x", "study name '../x'"),
+        (
+            f"run configuration -p study {'x' * 92} -p rate '50 % of capacity'",
+            "x-capacity': expected at most 100",
+        ),
         ("run configuration -f list.yaml", "list.yaml: want parameters and their values"),
         ("run list.yaml", "list.yaml: studies.0: "),
         ("run list.yaml -p clients 3", "list.yaml: a campaign takes no options"),

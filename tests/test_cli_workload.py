@@ -3,10 +3,13 @@
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import yaml
 
 from benchlib.cli import ready
+from benchlib.errors import PreflightError
 from benchlib.load.workloads import load_workload, workload_paths
 
 
@@ -166,3 +169,30 @@ def test_an_installed_library_says_how_to_get_its_notebooks(run, monkeypatch) ->
     monkeypatch.setattr("benchlib.host.files.trusted", lambda folder: False)
     message = run("run", "configuration").line
     assert "no notebook 'configuration' ('benchlib init FOLDER' makes a folder that has them)" in message
+
+
+@pytest.mark.parametrize("service", ["on", "2024", "null", "1.5", "shop", "postgresql://db/shop"])
+def test_a_workload_of_an_own_server_is_laid_out_with_levels(run, monkeypatch, service) -> None:
+    made = Mock()
+    monkeypatch.setattr("benchlib.cli.workload.make_workload", made)
+    monkeypatch.setattr("benchlib.server.remote.Remote", Mock())
+    settings = Mock(return_value=(99, {"work_mem": "8MB"}))
+    monkeypatch.setattr("benchlib.server.statements.plan_settings", settings)
+    outcome = run("init", "my own", "--own", service)
+    assert outcome.status == 0, outcome.err
+    name = "own" if "/" in service else service
+    assert "PostgreSQL 99 is not here ('benchlib postgres install 99')" in outcome.out
+    assert outcome.out.endswith(f"cd 'my own' && benchlib run own -f levels.yaml -p study {name}\n")
+    levels = yaml.safe_load(Path("my own/levels.yaml").read_text())
+    assert (levels["workload"], levels["base"]) == (name, {"settings": {"work_mem": "8MB"}})
+    made.assert_called_once_with(Path(f"my own/workloads/{name}.toml"), "service=", service=service)
+    run("init", "my own", "--own", service)
+    settings.assert_called_once()
+
+
+def test_a_service_whose_statements_are_unknown_is_told_the_next_step(run, monkeypatch) -> None:
+    made = Mock(side_effect=PreflightError("no pg_stat_statements"))
+    monkeypatch.setattr("benchlib.cli.workload.make_workload", made)
+    monkeypatch.setattr("benchlib.server.remote.Remote", Mock())
+    monkeypatch.setattr("benchlib.server.statements.plan_settings", lambda server: (99, {}))
+    assert "cd mine && benchlib workload new shop --from-log LOG" in run("init", "mine", "--own", "shop").err

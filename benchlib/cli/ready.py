@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ _SUMS = ".laid-out"
 
 
 _LEVELS = """\
-# benchlib run own -f levels.yaml -p study {study}
+# benchlib run own -f levels.yaml -p study {name}
 question: Does this change make the queries of {name} faster?
-workload: {name}
+workload: "{name}"
 baseline: as it is
 base: {base}
 levels:
@@ -57,11 +58,12 @@ def init(folder: Path, service: str | None) -> None:
             echo(f"{name} has been changed and stays as it is")
     except OSError as reason:
         raise InputError(f"cannot lay out {folder}: {reason.strerror} ({reason.filename})") from None
+    enter = f"cd {shlex.quote(str(folder))}"
     if not service:
-        echo(f"laid out: 'cd {folder}', then 'benchlib run configuration', or JupyterLab at notebooks/")
+        echo(f"laid out: '{enter}', then 'benchlib run configuration', or JupyterLab at notebooks/")
         return
     name = _own(folder, service)
-    echo(f"change levels.yaml, then: cd {folder} && benchlib run own -f levels.yaml -p study {name}")
+    echo(f"change levels.yaml, then: {enter} && benchlib run own -f levels.yaml -p study {name}")
 
 
 def _own(folder: Path, service: str) -> str:
@@ -83,7 +85,7 @@ def _own(folder: Path, service: str) -> str:
             echo(
                 f"PostgreSQL {major} is not here ('benchlib postgres install {major}'): levels run on another"
             )
-        text = _LEVELS.format(name=name, study=name, base=json.dumps(base))
+        text = _LEVELS.format(name=name, base=json.dumps(base))
         with os_errors_as(InputError, f"cannot write {levels}"):
             files.write(levels, text)
     if not path.exists():
@@ -91,7 +93,7 @@ def _own(folder: Path, service: str) -> str:
             make_workload(path, "service=", service=service)
         except PreflightError as reason:
             log = f"benchlib workload new {name} --from-log LOG --data service={name}"
-            raise InputError(f"{reason}. Without it: cd {folder} && {log}") from None
+            raise InputError(f"{reason}. Without it: cd {shlex.quote(str(folder))} && {log}") from None
     return name
 
 
@@ -224,10 +226,12 @@ def certificates(folder: Path) -> None:
       benchlib fleet certificates tls
       benchlib fleet certificates ~/fleet-tls
     """
+    from benchlib.plan.fleet import CERTIFICATES
     from benchlib.study.fleet import make_certificates
 
     make_certificates(folder)
-    names = f"--tls-ca-file {folder}/ca.pem --tls-cert {folder}/cert.pem --tls-key {folder}/key.pem"
+    ca, cert, key = (shlex.quote(str(folder / name)) for name in CERTIFICATES)
+    names = f"--tls-ca-file {ca} --tls-cert {cert} --tls-key {key}"
     closed = "--no-dashboard --dashboard-address 127.0.0.1:0"  # no dashboard for other hosts
     echo(f"the scheduler: dask scheduler --protocol tls {closed} {names}")
     echo(f"each host:     dask worker tls://SCHEDULER:8786 --name HOST --nthreads 1 {closed} {names}")

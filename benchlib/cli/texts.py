@@ -1,6 +1,8 @@
 """Commands for data from elsewhere."""
 
+import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ def analyze(
       benchlib analyze trials.csv --baseline A --metric "p99 (ms)" --lower-is-better
       benchlib analyze trials.csv --baseline defaults --check --json
     """
-    from benchlib.plan.metrics import METRICS, foreign_metric
+    from benchlib.plan.metrics import METRICS, foreign_metric, number_words
     from benchlib.stats import Concern
     from benchlib.stats.effects import SHOWN, effects_of, judge
     from benchlib.stats.trials_file import read_trials_file
@@ -64,7 +66,7 @@ def analyze(
         echo_json(analysis.to_dict())
     else:
         shown = effects.loc[answering, SHOWN]
-        echo(shown.to_string(index=False, na_rep="-", float_format=lambda number: f"{number:.4g}"))
+        echo(shown.to_string(index=False, na_rep="-", float_format=partial(number_words, digits=4)))
         for warning in analysis.warnings:
             echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
     if check:
@@ -183,5 +185,5 @@ def collect(folder: Path, level: str | None, block: str | None, out: Path) -> No
         echo(f"passed over, no output of a run: {', '.join(passed[:10])}{more}", err=True)
     for note in collected.notes:
         echo(f"note: {note}", err=True)
-    baseline = collected.rows[0]["level"]
-    echo(f"{out}: {len(frame)} trials; try: benchlib analyze {out} --baseline '{baseline}'", err=True)
+    command = shlex.join(["benchlib", "analyze", str(out), "--baseline", collected.rows[0]["level"]])
+    echo(f"{out}: {len(frame)} trials; try: {command}", err=True)

@@ -153,3 +153,9 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
 
     interval = " to ".join(map(number, ends)) if math.isfinite(width) else ""
     return f"{number(value, '' if factor else '+')}\u00a0{'×' if factor else '%'}", interval
+
+
+def number_words(value: float, digits: int = 3) -> str:
+    """Return significant digits, without a power of ten from 1 on: ``1,235``, ``99.7``, ``0.00012``."""
+    text = f"{value:,.{digits}g}"
+    return f"{value:,.0f}" if "e" in text and abs(value) >= 1 else text

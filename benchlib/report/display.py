@@ -5,6 +5,7 @@ Some frames also give their rows as data: a page needs only the executed noteboo
 
 import io
 import re
+from functools import partial
 from typing import Any
 
 import matplotlib
@@ -13,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from benchlib.plan.metrics import number_words
 from benchlib.report.notebooks import ABOUT, DATA
 from benchlib.report.style import DARK, LIGHT
 from benchlib.stats import queries
@@ -41,7 +43,7 @@ def install(shell: InteractiveShell) -> None:
     # the backend registers its own formats, and interactive drawing, when it is loaded: before they are replaced here
     plt.switch_backend(matplotlib.get_backend())
     plt.style.use(LOOK)
-    pd.set_option("display.float_format", _number)
+    pd.set_option("display.float_format", partial(number_words, digits=4))
     pd.set_option("display.max_colwidth", None)
     pd.set_option("display.html.border", 0)
     formatters = shell.display_formatter.formatters  # type: ignore[union-attr]
@@ -49,12 +51,6 @@ def install(shell: InteractiveShell) -> None:
     formatters["image/png"].pop(Figure, None)
     formatters["image/svg+xml"].for_type(Figure, _svg)
     shell.display_formatter.mimebundle_formatter.for_type(pd.DataFrame, _rows)  # type: ignore[union-attr]
-
-
-def _number(value: float) -> str:
-    """Format four significant digits: ``12,345``, ``0.0001234``."""
-    digits = f"{value:,.4g}"
-    return f"{value:,.0f}" if "e" in digits and abs(value) >= 1 else digits
 
 
 def _table(frame: pd.DataFrame) -> str:
@@ -88,7 +84,7 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
     about = getattr(figure, "benchlib", {"caption": "", "rows": pd.DataFrame()})
     titles = [axes.get_title() or axes.get_title("left") for axes in figure.axes]
     title, rows = figure.get_suptitle() or "".join(titles[:1]), about["rows"]
-    cells = rows.head(8).map(lambda value: _number(value) if isinstance(value, float) else value)
+    cells = rows.head(8).map(lambda value: number_words(value, 4) if isinstance(value, float) else value)
     words = [", ".join(f"{name} {value}" for name, value in row.items()) for row in cells.to_dict("records")]
     alt = f"{title}. {'; '.join(words)}"[:_MOST_ALT]
     csv = rows.to_csv(index=False, float_format="%.6g")

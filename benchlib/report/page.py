@@ -13,6 +13,7 @@ import mistune
 import nh3
 from markupsafe import Markup
 
+from benchlib.plan.metrics import number_words
 from benchlib.plan.words import printable
 from benchlib.report.bars import Axis, has_bar
 from benchlib.report.model import PageData
@@ -113,7 +114,7 @@ _ENVIRONMENT.globals.update(
     mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar,
     script=_script("page.js"),
 )  # fmt: skip
-_ENVIRONMENT.filters["quantity"] = lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+_ENVIRONMENT.filters["quantity"] = number_words
 
 
 def render(template: str, *, address: str = "", **values: Any) -> str:

@@ -188,7 +188,7 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     title = attrs.get("title", "metric")
     caption = "Lines: 95 % intervals."
     if margin:
-        level = f"{100 * (1 - attrs.get('alpha', 0.05)):.4g} %"
+        level = f"{100 * (1 - attrs.get('alpha', 0.05)):.6g} %"
         caption = (
             f"Lines: simultaneous {level} intervals; thick: the interval that shows equivalence. "
             f"Shaded: the margin of ±{margin:g} %."

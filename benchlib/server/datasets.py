@@ -23,7 +23,7 @@ from benchlib.errors import InputError, LoadError, PreflightError, os_errors_as
 from benchlib.host import files
 from benchlib.host.shell import Completed, Shell, which
 from benchlib.load.tool import FILL_LIMIT_S
-from benchlib.plan.words import size_words
+from benchlib.plan.words import size_words, time_words
 from benchlib.plan.workload import Data
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, fetched_root, installations
@@ -343,9 +343,7 @@ def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
             f"the dump of {data.service} may need {size_words(size)} in {cache}; {size_words(free)} are free"
         )
     tables = f"{len(data.tables)} tables of " if data.tables else ""
-    tell(
-        f"dumping {tables}service {data.service}: {size_words(size)}, about {size / _DUMP_RATE / 60:.2g} minutes"
-    )
+    tell(f"dumping {tables}service {data.service}: {size_words(size)}, about {time_words(size / _DUMP_RATE)}")
     path = cache / f"{secrets.token_hex(8)}.part"
     try:
         argv: list[str | Path] = [

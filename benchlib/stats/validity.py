@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
+from benchlib.plan.metrics import number_words
 from benchlib.stats.limits import Concern
 from benchlib.stats.multiple import benjamini_hochberg
 
@@ -139,7 +140,7 @@ def failures(level: str, transactions: int, failed: int, retried: int = 0) -> Co
         return Concern("no_transactions", grave=True, level=level)
     if failed:
         share = failed / total
-        value = f"{failed} of {total} ({100 * share:.2g} %)"
+        value = f"{failed} of {total} ({number_words(100 * share)} %)"
         return Concern("failed_transactions", value, grave=share > _TOLERATED_FAILURES, level=level)
     if retried > _TOLERATED_FAILURES * total:
         return Concern("retried_transactions", f"{retried} of {total}", level=level)
@@ -162,7 +163,7 @@ def behind_schedule(
     if not behind.any():
         return None
     value = (
-        f"{reached[behind].mean():,.4g} of {rate_tps:,.4g} tps, {lag[behind].mean():,.0f} ms late, "
+        f"{number_words(reached[behind].mean(), 4)} of {number_words(rate_tps, 4)} tps, {lag[behind].mean():,.0f} ms late, "
         f"in {behind.sum()} of {len(behind)} trials"
     )
     return Concern("rate_not_held", value, grave=2 * int(behind.sum()) > len(behind), level=level)
@@ -173,7 +174,7 @@ def skipped(level: str, transactions: int, skipped: int) -> Concern | None:
     if not skipped:
         return None
     total = transactions + skipped
-    value = f"{skipped} of {total} ({100 * skipped / total:.2g} %)"
+    value = f"{skipped} of {total} ({number_words(100 * skipped / total)} %)"
     return Concern("skipped_transactions", value, level=level)
 
 

@@ -188,12 +188,12 @@ class Bench:
             statistics.reset(server)
 
     def _flushes(self, site: Site) -> dict[str, Any]:
-        storage = str(site.level.storage)
-        if storage not in self._fsync:
+        device = str((site.level.storage, site.level.host))  # whose settings may change its queue
+        if device not in self._fsync:
             self.templates.tell("measuring flushes per second of the WAL's device")
             folder = site.cluster.placed_wal.parent
-            self._fsync[storage] = statistics.fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
-        return self._fsync[storage]
+            self._fsync[device] = statistics.fsync_rates(site.shell, site.program("pg_test_fsync"), folder)
+        return self._fsync[device]
 
     def _warm(self, environment: Environment, load: Load, *, seed: int) -> None:
         if load.warmup_s == 0 or not self._tool(environment.workload).warms:

@@ -49,9 +49,9 @@ def clock_offset(ask: Callable[[], float]) -> tuple[float, float]:
     """Return the fastest round trip to another clock, and its lead (seconds)."""
 
     def trip() -> tuple[float, float]:
-        before = time.time()
+        here, began = time.time(), time.perf_counter()
         there = ask()
-        after = time.time()
-        return after - before, there - (before + after) / 2
+        trip_s = time.perf_counter() - began
+        return trip_s, there - here - trip_s / 2
 
     return min(trip() for _ in range(QUESTIONS))

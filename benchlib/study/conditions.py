@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from benchlib.errors import InputError
 from benchlib.host.telemetry import DEVICE, HOST
 from benchlib.plan.level import Model, NotEmpty, Values, first_problem
-from benchlib.plan.metrics import METRICS
+from benchlib.plan.metrics import METRICS, number_words
 from benchlib.plan.model import Study
 from benchlib.stats import Concern
 from benchlib.study.instruments import Recorded, nearest_cap
@@ -65,7 +65,7 @@ class Condition(Model):
         return {"figure": match[1], "sign": match[2], "bound": match[3], **value}
 
     def __str__(self) -> str:
-        return f"{FIGURES[self.figure]} {'≥' if self.sign == '>=' else '≤'} {self.bound:g}"
+        return f"{FIGURES[self.figure]} {'≥' if self.sign == '>=' else '≤'} {number_words(self.bound, 6)}"
 
     def holds(self, values: "pd.Series[float]") -> "pd.Series[bool]":
         """Return whether each value satisfies the bound."""
@@ -115,11 +115,11 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
     return [
         Concern(
             "condition",
-            f"{row.condition} ({row.wanted} is wanted, the median is {row.median:.3g})",
-            level=str(row.of),
+            f"{row['condition']} ({row['wanted']} is wanted, the median is {number_words(row['median'])})",
+            level=row["of"],
         )
-        for row in rows.itertuples()
-        if row.met is False
+        for row in rows.to_dict("records")
+        if row["met"] is False
     ]
 
 

@@ -51,7 +51,7 @@ def run_on_fleet(
     """
     study, kept = folder.read(), folder.kept()
     blocks = sorted({trial.block for trial in missing(study, kept)})
-    if not blocks:
+    if not blocks or enough():
         return
     for trial_id, measurement in kept.items():
         if measurement.trial.block in blocks:  # a block runs on one host at one time
@@ -134,7 +134,7 @@ class _Driver:
 
     def _start(self, host: str, share: _Share, address: str) -> None:
         trials = tuple(trial for trial in self._study.trials if trial.block in share.blocks)
-        study = self._study.changed(trials=trials, provenance={}, parameters={})
+        study = self._study.changed(trials=trials, provenance={})
         earlier = {name: m for name, m in self._folder.kept().items() if m.ran_on == host}
         call = partial(run_blocks, study, self._open_bench, self._hosts.fleet, host, earlier)
         share.task, share.address = self._hosts.submit(host, address, call, self._queue.name), address
@@ -241,9 +241,7 @@ def run_blocks(
     def tell(line: str) -> None:
         send({"line": line.rpartition(" · ")[2]})
 
+    patient = bool(study.parameters.get("leave_out"))
+    real = partial(open_bench, study.plan, study.name, hosts=hosts, patient=patient)
     with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
-        run_study(
-            Outbox(study, earlier, send),
-            bench or partial(open_bench, study.plan, study.name, hosts=hosts),
-            tell,
-        )
+        run_study(Outbox(study, earlier, send), bench or real, tell)

@@ -1,5 +1,6 @@
 """A saved study, read-only."""
 
+import contextlib
 from collections import Counter
 from dataclasses import replace
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.errors import StudyError
+from benchlib.errors import InputError, StudyError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.stats import Analysis, Concern
@@ -129,7 +130,9 @@ class Experiment:
         options = {
             name: of for name, of in self.comparison.items() if name not in ("alpha", "looks", "against")
         }
-        return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
+        with contextlib.suppress(InputError):  # no trial of the baseline has succeeded
+            return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
+        return None
 
     def so_far(self) -> str | None:
         """Return provisional effects, after three complete blocks."""
@@ -137,7 +140,7 @@ class Experiment:
             return None
         try:
             rows = self.analysis.table.dropna(subset="percent_change").to_dict("records")
-        except StudyError:
+        except (StudyError, InputError):
             return None
         effects = []
         for row in rows:

@@ -18,6 +18,8 @@ from benchlib.study.fleet import Hosts
 
 _COLUMNS = ("benchlib", "server", "installed", "load_tool", "rights", "servers_run_as", "under_way")
 _MIN_FREE_MIB = 4096
+_RUNS = {".py", ".sql", ".toml", ".ini"}
+"""Files of the library that a trial depends on."""
 
 
 def about() -> dict[str, Any]:
@@ -43,7 +45,7 @@ def library() -> str:
     """Return benchlib's version with a hash of its code."""
     root = Path(benchlib.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(path for path in root.rglob("*.*") if path.suffix in _RUNS):
         digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return f"{benchlib.__version__} ({digest.hexdigest()[:8]})"
 

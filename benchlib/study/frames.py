@@ -19,10 +19,10 @@ from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.limits import limits
 from benchlib.study.loop import Tell, missing
-from benchlib.study.plans import explained
+from benchlib.study.plans import explained, statements
 from benchlib.study.published import published_for
 from benchlib.study.queries import queries
-from benchlib.study.records import Cost, Flushes, Parameters, Plans, Record, ReplicaReadings
+from benchlib.study.records import Cost, Flushes, Parameters, Plans, Record, ReplicaReadings, understood
 from benchlib.study.results import good_ones
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ class OpenStudy:
 
     def plans(self) -> pd.DataFrame:
         """See :func:`benchlib.study.plans.explained`."""
-        plans = explained(self._experiment.trials, self._records(Plans), self.metric.name, self.controls)
+        rows = [row for row in self._records(Plans, statements) if row["level"] not in self.controls]
+        plans = explained(self._experiment.trials, rows, self.metric.name)
         return self._hidden(plans, text=HIDDEN, explain=plans["outline"])
 
     def costs(self) -> pd.DataFrame:
@@ -245,8 +246,8 @@ class OpenStudy:
 
     def parameters(self) -> pd.DataFrame:
         """Server parameters that differ between levels (columns) or from the default."""
-        records = {level: record for level, _, record in self._records(Parameters)}
-        return setup.parameters({name: of for name, of in records.items() if name not in self.controls})
+        rows = self._records(Parameters, setup.parameter_rows)
+        return setup.parameters([row for row in rows if row["level"] not in self.controls])
 
     def flushes(self) -> pd.DataFrame:
         """Median flush rates of the WAL's device."""
@@ -263,12 +264,15 @@ class OpenStudy:
     def replicas(self) -> pd.DataFrame:
         """Replication lag per second."""
         lags = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
-        rows = [
-            {**row, "level": level, "block": block, "second": round(row["at_s"] - record.lag[0]["at_s"])}
-            for level, block, record in self._records(ReplicaReadings)
-            for row in record.lag
-        ]
-        frame = pd.DataFrame(rows, columns=["level", "block", "replica", "second", *lags])
+
+        def readings(level: str, block: int, record: ReplicaReadings) -> list[dict[str, Any]]:
+            began_s = record.lag[0]["at_s"] if record.lag else 0.0
+            key = {"level": level, "block": block}
+            return [{**row, **key, "second": round(row["at_s"] - began_s)} for row in record.lag]
+
+        frame = pd.DataFrame(
+            self._records(ReplicaReadings, readings), columns=["level", "block", "replica", "second", *lags]
+        )
         # the first reading precedes the load
         return frame[frame["second"].gt(0)].astype(dict.fromkeys(lags, float))
 
@@ -348,7 +352,11 @@ class OpenStudy:
         private = frame["level"].map(lambda name: self.study.plan.level_workload(name).private).astype(bool)
         return frame.assign(**{name: frame[name].mask(private, other) for name, other in instead.items()})
 
-    def _records(self, kind: type[Record]) -> list[tuple[str, int, Any]]:
-        good = good_ones(self._experiment.by_level())
-        kept = ((level, block, kind.read(self._experiment.folder, name)) for level, block, name in good)
-        return [(level, block, record) for level, block, record in kept if record is not None]
+    def _records(self, kind: type[Record], rows: Callable[..., list[Any]] = lambda *row: [row]) -> list[Any]:
+        """Return the ``rows`` of each trial's record; InputError if it is malformed."""
+        found, folder = list[Any](), self._experiment.folder
+        for level, block, name in good_ones(self._experiment.by_level()):
+            with understood(folder, name):
+                if (record := kind.read(folder, name)) is not None:
+                    found += rows(level, block, record)
+        return found

@@ -1,12 +1,13 @@
 """The limits of a study's answers."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from benchlib.plan.level import Level
-from benchlib.plan.metrics import percent_words
+from benchlib.plan.metrics import number_words, percent_words
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import size_words
 from benchlib.stats.limits import Concern
@@ -85,9 +86,7 @@ def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Ite
             yield Concern("durability", "; ".join(cost), level=row["level"])
         smallest = row["mde_percent"]
         if row["verdict"] == "inconclusive" and np.isfinite(smallest):
-            yield Concern(
-                "detectable", f"{smallest:{'.2g' if smallest < 100 else ',.0f'}} %", level=row["level"]
-            )
+            yield Concern("detectable", f"{number_words(smallest)} %", level=row["level"])
 
 
 def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:
@@ -124,10 +123,12 @@ def _cost(study: Study, signs: pd.DataFrame, level: str, against: str) -> tuple[
 
 
 def disk_limits(level: Level) -> str:
-    """Return a disk's caps: ``1,500 requests/s, 100 MB/s``."""
+    """Return a disk's caps: ``1,500 requests/s, 100 MB/s (write)``."""
     caps = {cap: value for cap in _CAPS if (value := level.part("storage").get(cap))}
-    words = (f"{n:,} requests/s" if cap.endswith("iops") else f"{size_words(n)}/s" for cap, n in caps.items())
-    return ", ".join(dict.fromkeys(words))
+    words = {cap: f"{n:,} requests/s" if "iops" in cap else f"{size_words(n)}/s" for cap, n in caps.items()}
+    both = Counter(words.values())  # one text for reads and writes that have the same cap
+    texts = (text if both[text] == 2 else f"{text} ({cap.split('_')[0]})" for cap, text in words.items())
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _joined(concerns: list[Concern]) -> list[Concern]:

@@ -5,23 +5,48 @@ A plan is the root node of ``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``. Source o
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from benchlib.study.records import Plans
+from benchlib.study.results import TRIAL
 
 Node = Mapping[str, Any]
 """A plan node; children in ``Plans``."""
 
 _STRATEGIES = {"Sorted": "Group", "Hashed": "Hash", "Mixed": "Mixed"}
+_BY = ["level", "statement"]
+_COUNTED = ("same", "trials", "plan")
+_COLUMNS = [
+    *_BY,
+    "text",
+    "outline",
+    *_COUNTED,
+    "execution_ms",
+    "planning_ms",
+    "temp_blocks",
+    "worst_estimate",
+    "explain",
+]
 _DETAILS = re.compile(r"Launched|^Sort (Method|Space)|Batches|Usage|(Hit|Read|Temp Written) Blocks$")
 
 
-def explained(
-    trials: pd.DataFrame, records: Iterable[tuple[str, int, Plans]], metric: str, controls: Sequence[str]
-) -> pd.DataFrame:
+def statements(level: str, block: int, record: Plans) -> list[dict[str, Any]]:
+    """Return a trial's statements with the figures of their plans."""
+    return [
+        {
+            "level": level, "block": block, "statement": number, "text": row["statement"], "outline": outline(plan),
+            "execution_ms": row["plan"]["Execution Time"], "planning_ms": row["plan"]["Planning Time"],
+            "temp_blocks": plan["Temp Written Blocks"], "worst_estimate": worst_estimate(plan), "explain": plan_text(plan),
+        }
+        for number, row in enumerate(record.after, 1)
+        for plan in [row["plan"]["Plan"]]
+    ]  # fmt: skip
+
+
+def explained(trials: pd.DataFrame, rows: Sequence[Mapping[str, Any]], metric: str) -> pd.DataFrame:
     """Return a row per statement and level, from its median trial by the metric.
 
     - ``statement, text``: number and SQL
@@ -30,33 +55,14 @@ def explained(
     - ``execution_ms, planning_ms, temp_blocks, worst_estimate``
     - ``explain``: see :func:`plan_text`
     """
-    rows = [
-        (level, block, number, row["statement"], row["plan"], outline(row["plan"]["Plan"]))
-        for level, block, record in records
-        for number, row in enumerate(record.after, 1)
-        if level not in controls
-    ]
-    frame = pd.DataFrame(rows, columns=["level", "block", "statement", "text", "json", "outline"])
-    ranked = frame.merge(trials[["level", "block", metric]], on=["level", "block"])
-    groups = ranked.groupby(["level", "statement"], sort=False)
-    middle = groups[metric].rank(method="first") == (groups[metric].transform("size") + 1) // 2
-    same = (
-        ranked["outline"].groupby([ranked["level"], ranked["statement"], ranked["outline"]]).transform("size")
-    )
-    typical = ranked.assign(same=same, trials=groups["outline"].transform("size"))[middle]
-    typical = typical.assign(
-        plan=typical.groupby("statement")["outline"].transform(lambda texts: pd.factorize(texts)[0] + 1),
-        execution_ms=[plan["Execution Time"] for plan in typical["json"]],
-        planning_ms=[plan["Planning Time"] for plan in typical["json"]],
-        temp_blocks=[plan["Plan"]["Temp Written Blocks"] for plan in typical["json"]],
-        worst_estimate=[worst_estimate(plan["Plan"]) for plan in typical["json"]],
-        explain=[plan_text(plan["Plan"]) for plan in typical["json"]],
-    )
-    return (
-        typical.drop(columns=["json", "block", metric])
-        .sort_values("statement", kind="stable")
-        .reset_index(drop=True)
-    )
+    frame = pd.DataFrame(rows, columns=["block", *(name for name in _COLUMNS if name not in _COUNTED)])
+    ranked = frame.merge(trials[[*TRIAL, metric]], on=TRIAL)
+    groups, alike = (ranked.groupby([*_BY, *more], sort=False) for more in ((), ("outline",)))
+    middle = groups[metric].rank(method="first") == (groups[metric].transform("count") + 1) // 2
+    counts = {"same": alike["block"].transform("size"), "trials": groups["block"].transform("size")}
+    typical = ranked.assign(**counts)[middle]
+    numbers = typical.groupby("statement")["outline"].transform(lambda texts: pd.factorize(texts)[0] + 1)
+    return typical.assign(plan=numbers)[_COLUMNS].sort_values("statement", kind="stable", ignore_index=True)
 
 
 # --- a plan as text ------------------------------------------------------------------

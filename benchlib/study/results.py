@@ -77,7 +77,8 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
     for measurement in kept.values():
         trial, error = measurement.trial, measurement.error
         key, figures = {"level": trial.level, "block": trial.block}, dict[str, Any]()
-        warnings += [{**key, "warning": warning} for warning in measurement.warnings]
+        private = plan.level_workload(trial.level).private
+        warnings += [{**key, "warning": _shown(warning, private)} for warning in measurement.warnings]
         if error is None:
             try:
                 with understood(folder, trial.id):
@@ -90,11 +91,9 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     scripts += [{**key, **line} for line in _scripts(report, figures)]
             except InputError as reason:
                 error = str(reason)
-        if error and plan.level_workload(trial.level).private:
-            error = without_values(error)
         about = {
             "trial": trial.id, "period": plan.period(trial.block), "host": measurement.ran_on,
-            "error": error and scrubbed(error),  # the raw output has the full text
+            "error": error and _shown(error, private),
         }  # fmt: skip
         trials.append(measurement.model_dump(include=_AS_MEASURED) | asdict(trial) | about | figures)
     types = {"block": int, "elapsed_s": float, "tps": float}
@@ -105,6 +104,11 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
         pd.DataFrame(scripts, columns=[*TRIAL, *_SCRIPT]),
         pd.DataFrame(warnings, columns=[*TRIAL, "warning"]),
     )
+
+
+def _shown(text: str, private: bool) -> str:
+    """Return a message for pages; the raw output has the full text."""
+    return scrubbed(without_values(text) if private else text)
 
 
 def good_ones(trials: pd.DataFrame) -> list[tuple[str, int, str]]:

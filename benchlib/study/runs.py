@@ -69,8 +69,14 @@ def plan_study(values: Values, hosts: Hosts | None = None, tell: Tell = lambda l
         refused = _on_servers(hosts, cannot_run, study.plan)
         reasons = {name: why for by_level in refused.values() for name, why in by_level.items()}
         study = make_study(values, memory, workload, BY_KEY, reasons) if reasons else study
+    if study.plan.capacity_shares():
+        StudyFolder(_capacity_name(folder.name))  # refuses too long a name
     conditions(study)
     return worded(study)
+
+
+def _capacity_name(name: str) -> str:
+    return f"{name}-capacity"
 
 
 def with_builder(values: Values) -> Values:
@@ -184,7 +190,7 @@ def _check_fleet(plan: Plan, hosts: Hosts | None) -> None:
         if (
             at_once
             or name in hosts.fleet.with_role("server")
-            or len({use for use in uses if name in use}) > 1
+            or len({use for use in uses if use[1] == name}) > 1
         ):
             raise PreflightError(f"{use}, which has a second task; a host can have one task at a time")
     if not hosts:
@@ -243,8 +249,12 @@ class Runner:
                     with folder.held():
                         run_on_fleet(folder, self.hosts, tell, enough)
                 else:
-                    patient = bool(study.parameters.get("leave_out"))
-                    bench = partial(open_bench, experiment.plan, folder.name, patient=patient)
+                    bench = partial(
+                        open_bench,
+                        experiment.plan,
+                        folder.name,
+                        patient=bool(study.parameters.get("leave_out")),
+                    )
                     run_study(folder, bench, tell, enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
@@ -308,7 +318,7 @@ class Runner:
             factor=factor.changed(levels=levels, controls=(CONTROL,)), base=_unlimited(plan.base), load=load,
             metric="tps", capacity_tps=None, looks=(),
         )  # fmt: skip
-        name, title = f"{folder.name}-capacity", f"{self.experiment.study.title}, capacity"
+        name, title = _capacity_name(folder.name), f"{self.experiment.study.title}, capacity"
         study = Study(name=name, title=title, plan=plan, trials=plan.design(_FEW_BLOCKS))
         short = Experiment(StudyFolder(name, folder.path.parent), study)
         # saved, so that a restarted study has the same rates; the preflight covers it

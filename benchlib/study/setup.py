@@ -54,22 +54,25 @@ def provenance(study: Study) -> pd.DataFrame:
     return _in_words((what, scrubbed(value)) for what, value in servers + rows)
 
 
-def parameters(records: Mapping[str, Parameters]) -> pd.DataFrame:
-    """Return parameters that differ between levels (columns) or from the default."""
-    values, default, chosen = dict[str, dict[str, str]](), dict[str, str](), set[str]()
-    for level, record in records.items():
-        rows = dict(record)
-        values[level] = {name: _with_unit(row, "setting") for name, row in rows.items()}
-        default |= {name: _with_unit(row, "boot_val") for name, row in rows.items()}
-        chosen |= {
-            name
-            for name, row in rows.items()
-            if row["source"] != "default" and row["setting"] != row["boot_val"]
+def parameter_rows(level: str, block: int, record: Parameters) -> list[dict[str, Any]]:
+    """Return a level's parameters: ``level, parameter, value, default, chosen``."""
+    return [
+        {
+            "level": level, "parameter": name, "value": _with_unit(row, "setting"), "default": _with_unit(row, "boot_val"),
+            "chosen": row["source"] != "default" and row["setting"] != row["boot_val"],
         }
-    frame = pd.DataFrame(values)
-    differs = frame.nunique(axis=1, dropna=False) > 1 if len(frame) else pd.Series(dtype=bool)
-    frame = frame[differs | frame.index.isin(chosen)].sort_index()
-    return frame.assign(**{_DEFAULT: frame.index.map(default)}).rename_axis("parameter").reset_index()
+        for name, row in dict(record).items()
+    ]  # fmt: skip
+
+
+def parameters(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return parameters that differ between levels (columns) or from the default."""
+    known = pd.DataFrame(rows, columns=["level", "parameter", "value", "default", "chosen"])
+    levels = known["level"].unique()
+    frame = known.pivot(index="parameter", columns="level", values="value")[levels].rename_axis(columns=None)
+    by_name = known.groupby("parameter")
+    shown = (frame.nunique(axis=1, dropna=False) > 1) | by_name["chosen"].any()
+    return frame.assign(**{_DEFAULT: by_name["default"].last()})[shown].reset_index()
 
 
 def _in_words(rows: Iterable[tuple[str, str]]) -> pd.DataFrame:

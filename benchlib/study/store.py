@@ -10,6 +10,7 @@
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import re
 import stat
@@ -32,7 +33,9 @@ DATA_VARIABLE = "BENCHLIB_DATA"
 MEASUREMENT = "measurement.json"
 TRANSACTION_LOG = "transactions.parquet"
 CHECKSUMS = "SHA256SUMS"
-_NAME = re.compile(r"(?!(index|summary|methodology|calibration)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(
+    r"(?!(index|summary|methodology|calibration|comparisons|campaign|.*\.study)\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+)
 _LISTED = re.compile(rf"([0-9a-f]{{64}})  ({PATH.pattern})", re.ASCII)
 
 Sums = Mapping[str, Set[str]]
@@ -76,7 +79,7 @@ class StudyFolder:
     def __init__(self, name: str, root: Path | None = None) -> None:
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"study name {name!r}: expected letters, digits, '.', '-', '_', and not the name of a page"
+                f"study name {name!r}: expected at most 100 letters, digits, '.', '-', '_', and no name that the site uses"
             )
         self.name = name
         self.path = (root or data_root()) / name
@@ -158,8 +161,8 @@ class StudyFolder:
         spoilt = self.path / "spoilt"
         with self.disk():
             files.make(spoilt)
-            number = sum(1 for _ in spoilt.glob(f"{trial_id}.*")) + 1
-            files.rename(self.path / "trials" / trial_id, spoilt / f"{trial_id}.{number}")
+            places = (spoilt / f"{trial_id}.{number}" for number in itertools.count(1))
+            files.rename(self.path / "trials" / trial_id, next(p for p in places if not os.path.lexists(p)))
         self._forget(trial_id)
 
     def _forget(self, trial_id: str) -> None:

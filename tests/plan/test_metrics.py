@@ -3,7 +3,7 @@ import math
 import pytest
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import METRICS, foreign_metric, metric, percent_words
+from benchlib.plan.metrics import METRICS, foreign_metric, metric, number_words, percent_words
 
 
 def test_registry():
@@ -69,3 +69,11 @@ def test_what_is_known_is_not_turned_round(name, said):
 )
 def test_a_percentage_has_no_more_digits_than_its_interval_carries(numbers, change, interval):
     assert percent_words(*numbers) == (change.replace(" ", "\u00a0"), interval)
+
+
+NUMBERS = {99.7: "99.7", 99.96: "100", 1234.6: "1,235", 0.000123: "0.000123", -4567.8: "-4,568", 0: "0"}
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+def test_numbers_are_short_and_have_no_power_of_ten(value):
+    assert number_words(value) == NUMBERS[value]

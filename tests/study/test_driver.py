@@ -193,3 +193,22 @@ def test_a_study_with_looks_stops_at_a_look(folder_of, plan_of, run):
     lines = run(folder, hosts, enough=lambda: "enough" if len(folder.kept()) == 15 else None)
     assert list(hosts_of_blocks(folder)) == [1, 2, 3, 4, 5]
     assert lines[-1].endswith("done early: enough")
+
+
+def test_a_level_that_always_fails_on_a_host_is_left_out_where_that_is_asked_for(folder_of, run, monkeypatch):
+    folder, opened = folder_of(4), Mock(side_effect=StudyError("opened"))
+    folder.write(folder.read().changed(parameters={"leave_out": True}))
+    monkeypatch.setattr(driver, "open_bench", opened)
+    run(folder, FakeHosts("a"), ends=(StudyError, "a: opened"), open_bench=None)
+    assert opened.call_args.kwargs["patient"]
+    run(folder, FakeHosts("a"), unready={"tuned": "no such library"})
+    failed = [m.error for m in folder.kept().values() if m.error]
+    assert [error.startswith("left out") for error in failed] == [False, False, True, True]
+
+
+def test_a_study_that_may_stop_keeps_its_partial_block(folder_of, run):
+    folder, hosts = folder_of(2), FakeHosts("a")
+    run(folder, hosts)
+    folder.set_aside(ids(folder)[4])
+    run(folder, hosts, enough=lambda: "settled")
+    assert (len(folder.kept()), len(spoilt(folder)), len(hosts.calls)) == (5, 1, 1)

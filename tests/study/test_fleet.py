@@ -67,9 +67,12 @@ def test_a_clock_offset_comes_from_the_fastest_round_trip(monkeypatch):
         there, back = next(answers)
         reading = now + there + ahead
         now += there + back
+        set_back.append(3600.0 * (len(set_back) == 5))
         return reading
 
-    monkeypatch.setattr(calls, "time", SimpleNamespace(time=lambda: now))
+    set_back = [0.0]
+    clock = SimpleNamespace(time=lambda: now - sum(set_back), perf_counter=lambda: now)
+    monkeypatch.setattr(calls, "time", clock)
     trip_s, offset_s = clock_offset(ask)
     assert trip_s == pytest.approx(0.004, abs=1e-6)
     assert offset_s == pytest.approx(ahead, abs=trip_s / 2), "half a trip is what it may be off"
@@ -303,3 +306,11 @@ class TestEncrypted:
         others = Hosts(Fleet(scheduler=start(18787), tls=str(tmp_path / "others")))
         with pytest.raises(PreflightError, match="cannot be reached"), others.connected():
             pass
+
+
+@pytest.mark.parametrize(("name", "counts"), [("a.sql", True), ("a.toml", True), ("a.pyc", False)])
+def test_another_library_has_other_code_or_sql(tmp_path, monkeypatch, name, counts):
+    monkeypatch.setattr(fleet_check.benchlib, "__file__", str(tmp_path / "__init__.py"))
+    before = fleet_check.library()
+    (tmp_path / name).write_text("SELECT 1")
+    assert (fleet_check.library() != before) == counts

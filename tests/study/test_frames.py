@@ -5,11 +5,15 @@ import pandas as pd
 import pytest
 from kept import ran
 
+from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.stats.effects import compare
 from benchlib.stats.limits import SENTENCES
 from benchlib.study.experiment import shown
 from benchlib.study.frames import OpenStudy, as_data, guarded
+from benchlib.study.limits import disk_limits
+from benchlib.study.plans import explained, statements
+from benchlib.study.records import Parameters, Plans, ReplicaReadings
 
 COLUMNS = {
     "trials": "trial block level tps error part doubt",
@@ -140,3 +144,43 @@ def test_a_frame_as_data_is_plain_json_with_null_for_what_is_missing():
     frame.attrs = {"kind": "effects", "margin": 0.03}
     rows = [{"x": 1.5, "word": "a"}, {"x": None, "word": None}]
     assert as_data(frame) == {"kind": "effects", "rows": rows, "attrs": {"margin": 0.03}}
+
+
+NODE = {"Node Type": "Seq Scan", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1, "Actual Total Time": 1.0, "Temp Written Blocks": 0}  # fmt: skip
+
+
+def test_the_median_trial_of_a_plan_has_the_metric():
+    trials = pd.DataFrame({"level": "a", "block": [1, 2, 3, 4], "tps": [np.nan, np.nan, np.nan, 5.0]})
+    plan = {"Plan": NODE, "Execution Time": 1.0, "Planning Time": 1.0}
+    record = Plans(after=[{"statement": "SELECT 1", "plan": plan}])
+    rows = [row for block in trials["block"] for row in statements("a", block, record)]
+    assert explained(trials, rows, "tps")[["trials", "same", "plan"]].to_numpy().tolist() == [[4, 4, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [
+        ("plans", Plans(after=[{"statement": "SELECT 1", "plan": {"Plan": {}}}])),
+        ("plans", Plans(after=[{}])),
+        ("replicas", ReplicaReadings(lag=[{"replica": "r1"}])),
+        ("parameters", Parameters(work_mem={})),
+    ],
+)
+def test_a_malformed_record_is_named(folder_of, tmp_path, monkeypatch, name, record):
+    study = OpenStudy(shown(ran(folder_of(), tmp_path)))
+    assert len(study.trials)
+    monkeypatch.setattr(type(record), "read", lambda *_: record)
+    with pytest.raises(InputError, match=r"small: the records of trial \S+ are damaged \(KeyError"):
+        getattr(study, name)()
+
+
+DISKS = {
+    "1,500 requests/s": {"read_iops": 1500, "write_iops": 1500},
+    "1,000 requests/s (read), 500 requests/s (write)": {"read_iops": 1000, "write_iops": 500},
+    "1\u00a0MB/s (write)": {"write_bytes": 1 << 20},
+}
+
+
+@pytest.mark.parametrize("words", DISKS)
+def test_the_caps_of_a_disk_name_their_side(words):
+    assert disk_limits(Level(storage=DISKS[words])) == words

@@ -224,3 +224,11 @@ def test_a_study_removed_meanwhile_ends_the_run_and_saves_no_trial(folder_of, ru
     with pytest.raises(StudyError, match="has been removed or renamed meanwhile"):
         run(folder, remove)
     assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("looks", [(), (3, 5)])
+def test_a_baseline_that_never_succeeds_has_no_verdict_so_far(folder_of, plan_of, run, looks):
+    folder, ends = folder_of(5, plan=plan_of(looks=looks)), (Interrupted, "stopped: 9 of 15")
+    failing = {"failing": {"defaults": "rows are missing"}, "error_kind": "InvariantError"}
+    run(folder, ends=ends, raising={10: KeyboardInterrupt()}, **failing)
+    assert (shown(folder).so_far(), shown(folder).settled()) == (None, None)

@@ -2,11 +2,14 @@
 
 import gzip
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fakes import counters, seal, telemetry
 from kept import refused
 
+from benchlib.server import statistics
+from benchlib.study.bench import Bench
 from benchlib.study.records import (
     Cost,
     Counters,
@@ -56,3 +59,11 @@ def test_a_commit_flushes_one_page_by_the_method_in_use() -> None:
     used = [USED, *({**USED, name: value} for name, value in OTHERS)]
     rates = [Flushes(durability=durability, flushes=TESTS).used_per_s() for durability in used]
     assert rates == [80.3, None, None, None, None]
+
+
+def test_flushes_are_measured_for_each_device_and_its_settings(monkeypatch):
+    rates = iter([{"methods": [1]}, {"methods": [2]}])
+    monkeypatch.setattr(statistics, "fsync_rates", lambda *_: next(rates))
+    made, hosts = Bench(Mock(), Mock()), ({}, {"read_ahead": "64kB"}, {})
+    found = [made._flushes(Mock(level=Mock(storage={}, host=host))) for host in hosts]
+    assert [one["methods"] for one in found] == [[1], [2], [1]]

@@ -243,3 +243,15 @@ def test_latencies_of_statements_are_rows_where_the_load_tool_reports_them(run) 
     assert shown(folder).measured.statements[["level", "latency_ms"]].to_numpy().tolist() == [
         ["tuned", 0.312]
     ]
+
+
+@pytest.mark.parametrize(
+    ("private", "shown_text"),
+    [(False, 'role "…" at (an address) did not get “7”'), (True, "role … at (an address) did not get “7”")],
+)
+def test_warnings_show_no_roles_and_addresses(run, private, shown_text) -> None:
+    folder = run()
+    note(folder, warnings=['role "crm_admin" at 10.1.2.3:5432 did not get “7”'])
+    plan = folder.read().plan
+    plan = plan.changed(workload=plan.workload.model_copy(update={"private": private}))
+    assert {*measured(folder, plan, folder.kept()).warnings["warning"]} == {shown_text}

@@ -44,6 +44,7 @@ def raw(tmp_path: Path) -> Path:
 
 BAD_NAMES = (
     "", "a b", "a\n", "a\0", "x" * 101, "..", "a/b", "/etc", ".hidden", "-p", "é", "index", "summary", "calibration",
+    "comparisons", "campaign", "x.study",
 )  # fmt: skip
 
 
@@ -161,3 +162,14 @@ def test_a_trial_set_aside_stays_as_evidence_each_time(folder: StudyFolder, tria
         assert evidence["stdout"] == OUTPUT
     folder.withdraw()
     assert folder.exists(), "there is evidence"
+
+
+def test_a_trial_is_set_aside_where_only_a_later_one_is_left(
+    folder: StudyFolder, trial: Trial, raw: Path
+) -> None:
+    (spoilt := folder.path / "spoilt").mkdir()
+    (spoilt / f"{trial.id}.2").mkdir()
+    for _ in range(2):
+        folder.keep(measurement(trial), raw)
+        folder.set_aside(trial.id)
+    assert sorted(path.suffix for path in spoilt.iterdir()) == [".1", ".2", ".3"]

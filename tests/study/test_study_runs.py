@@ -91,6 +91,7 @@ def test_a_host_with_another_library_is_reported_before_anything_runs(experiment
         (["db2"], {"load": Load(generators=("db2",))}, "load from db2, which has a second task"),
         (["db2", "db2"], {"rebuild_every": 2}, "replicas on db2, which has a second task"),
         (["db3"], {}, "the fleet file has no address for host db"),
+        (["load"], {"load": Load(generators=("gen1",))}, "the fleet file has no address for host db1"),
     ],
 )
 def test_a_host_needs_the_role_and_has_one_task_at_a_time(experiment_of, on, changes, message):
@@ -99,6 +100,7 @@ def test_a_host_needs_the_role_and_has_one_task_at_a_time(experiment_of, on, cha
         "db2": ("follower", "load"),
         "db3": ("follower",),
         "gen1": ("load",),
+        "load": ("follower",),
     }
     hosts = fleet_of(**{name: {"roles": able} for name, able in roles.items()})
     levels = {f"on {i}": Level(replication={"on": [name]}) for i, name in enumerate(on)}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchlib.errors import ParseError
+from benchlib.plan.metrics import number_words
 
 _SHARED = (
     "failed_transactions", "serialization_failures", "deadlock_failures", "other_failures", "retried_transactions",
@@ -113,7 +114,7 @@ def _rates(s: Mapping[str, Any]) -> Iterator[str]:
     idle = elapsed > 2 * duration + 5 and measured and _busy(s) < 0.3 and not excused
     if stopped or idle or elapsed > 50 * duration + 3600:
         done = f"{s['transactions']} transactions at tps = {s['tps']}"
-        yield f"{done} took {elapsed:.3g} s of a run of {duration} s"
+        yield f"{done} took {number_words(elapsed)} s of a run of {duration} s"
 
 
 def _latency(s: Mapping[str, Any]) -> Iterator[str]:

@@ -15,6 +15,7 @@ import psycopg
 from benchlib.errors import InputError, PreflightError
 from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
 from benchlib.load.workloads.sql import for_pgbench, literal, one_of, spoken
+from benchlib.plan.metrics import number_words
 from benchlib.server.server import Server, asking, fetch, reason_of
 from benchlib.server.statements.logs import SAMPLES, normalised
 
@@ -138,7 +139,7 @@ class _Reader:
             raise _LeftOutError(
                 "they use no table" if not tables else "they have too many parameters for pgbench"
             )
-        text, comment = " ".join(texts), f"-- {called['calls']:,.0f} calls of {called['ms']:.3g} ms"
+        text, comment = " ".join(texts), f"-- {called['calls']:,.0f} calls of {number_words(called['ms'])} ms"
         limit = min(called["rows_per_call"], _MAX_ELEMENTS)
         uses = list[_Use]()
         for number, parameter in enumerate(parameters, 1):
