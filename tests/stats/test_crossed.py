@@ -38,6 +38,8 @@ def test_a_screening_finds_the_few_large_effects():
     assert frame["answer"].to_list() == ["f2", "f7", *[""] * 7]
     assert frame["verdict"].to_list() == ["faster", "slower", *["inconclusive"] * 7]
     assert frame["percent_change"][0] == pytest.approx(100 * np.expm1(0.15), abs=2)
+    lost = trials.index[trials["level"].eq(design.index[1])][0]
+    assert set(screen(trials.drop(lost), design)["n"]) == {1}, "one block lacks a level"
     assert frame["mean"][0] / frame["base"][0] == pytest.approx(np.exp(0.15), rel=0.02)
     assert screen(run(design, {("f1",): 0.0}, blocks=2), design)["answer"].ne("").tolist() == [
         True,
