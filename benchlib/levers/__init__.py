@@ -3,17 +3,14 @@
 from benchlib.levers.cache import Cache
 from benchlib.levers.cpu import Cpu
 from benchlib.levers.host import Host
-from benchlib.levers.initdb import Initdb
 from benchlib.levers.lever import Lever
-from benchlib.levers.load import LoadLever
+from benchlib.levers.plain import Initdb, LoadLever, Postgres, WorkloadLever
 from benchlib.levers.pooler import PoolerLever
-from benchlib.levers.postgres import Postgres
 from benchlib.levers.replication import ReplicationLever
 from benchlib.levers.settings import Settings
 from benchlib.levers.sql import SqlLever
 from benchlib.levers.storage import StorageLever
 from benchlib.levers.target import TargetLever
-from benchlib.levers.workload import WorkloadLever
 from benchlib.plan.level import Level, SettingValue
 from benchlib.plan.model import Plan, Study
 

@@ -6,6 +6,7 @@ Source: man page pgbouncer(5).
 import contextlib
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,8 +16,10 @@ from pydantic import BeforeValidator, Field
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
+from benchlib.load.workloads.sql import spoken
 from benchlib.plan.level import Level, Model
 from benchlib.plan.model import Plan
+from benchlib.plan.workload import Script
 from benchlib.server.cluster import START_LIMIT_S, log_text, open_cluster
 
 _PREPARING = (1, 21)
@@ -61,6 +64,8 @@ class PoolerLever(Lever):
         if load.protocol == "prepared" and pooler.mode != "session" and version < _PREPARING:
             why = f"{name} has no prepared statements in mode {pooler.mode}, 1.21 has"
             raise PreflightError(f"{why}: use mode session, or protocol simple or extended")
+        if pooler.mode == "statement" and any(map(_begins, wish.plan.level_workload(wish.name).scripts)):
+            raise PreflightError("'pooler' in mode statement refuses BEGIN: use mode transaction")
         return [("pooler", name)]
 
     def after_start(self, site: Site) -> None:
@@ -99,6 +104,14 @@ class PoolerLever(Lever):
         """Return mode and connections."""
         pooler = pooler_of(plan.level(name))
         return {"pooler": f"mode {pooler.mode}, up to {pooler.pool_size} connections"} if pooler else {}
+
+
+def _begins(script: Script) -> bool:
+    """Return whether a script begins transactions."""
+    words = [text.upper() for _, text in spoken(script.sql or "")]
+    after = {";", "TRANSACTION", "WORK", "ISOLATION", "READ"}  # else it may be a column
+    begins = any(word in ("BEGIN", "START") and following in after for word, following in pairwise(words))
+    return begins or script.builtin in ("tpcb-like", "simple-update")
 
 
 def _pgbouncer() -> tuple[Path, tuple[int, ...]]:

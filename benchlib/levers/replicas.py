@@ -148,7 +148,7 @@ class Replicas:
             [(position,)] = primary.execute(last).fetchall()
             if time.monotonic() - started >= ACKNOWLEDGE_LIMIT_S:
                 raise ServerError(f"no replica confirmed a commit within {ACKNOWLEDGE_LIMIT_S:.0f} s")
-            past = f"SELECT ({how_far}) >= '{position}'"
+            past = f"SELECT ({how_far}) > '{position}'"  # the end of the message; its commit follows
             queried = replicas.items() if how_far else ()
             return position, tuple(name for name, c in queried if c.execute(past).fetchall() == [(True,)])
 

@@ -1,10 +1,12 @@
 """The key ``storage``."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
 from benchlib.errors import PreflightError
+from benchlib.host import facts
 from benchlib.host.facts import block_devices, existing
 from benchlib.host.page_cache import evict
 from benchlib.levers import control_groups, volumes
@@ -15,7 +17,8 @@ from benchlib.plan.model import Plan
 from benchlib.plan.words import given_folders, size_words
 from benchlib.server.cluster import Cluster
 
-_WAL_FOLDER = ("-X", "--waldir")
+_WAL_FOLDER = re.compile(r"-[dgknNsSW]*X|--w(?!al-)|--x")
+"""How options of initdb begin that name the WAL's directory, abbreviated or after other letters."""
 
 
 class Storage(control_groups.Caps):
@@ -48,6 +51,16 @@ class Storage(control_groups.Caps):
         for place in self.places.values():
             volumes.check(place, wish.scratch)
         data, needed = self.data, copies * wish.data_mib
+        wanted: dict[int, int] = {}
+        for kind, place in self.places.items():
+            if place.path:  # two of them may share a file system
+                device = Path(place.path).stat().st_dev
+                own = place.size >> 20 if place.size else needed * (kind == "data")
+                wanted[device] = wanted.get(device, 0) + own
+                if wanted[device] > (free := facts.free_mib(Path(place.path))):
+                    raise PreflightError(
+                        f"{place.path} needs {wanted[device]:,} MiB of its file system, {free:,} MiB are free"
+                    )
         if data and data.size and data.size >> 20 < needed:
             raise PreflightError(f"its data need about {needed:,} MiB, its storage has {data.size >> 20:,}")
         control_groups.check(self, self.devices(wish.scratch))
@@ -107,7 +120,7 @@ class StorageLever(Lever):
 
     def conflict(self, level: Level) -> str | None:
         """Refuse ``--waldir``."""
-        if level.storage and any(option.split("=")[0] in _WAL_FOLDER for option in level.initdb):
+        if level.storage and any(map(_WAL_FOLDER.match, level.initdb)):
             return "name the folder of the WAL in 'storage', not in the options of initdb"
         return super().conflict(level)
 

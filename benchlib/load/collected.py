@@ -25,10 +25,11 @@ _CONDITIONS = {key: key for key in ("clients", "scale", "script", "rate")} | {
     "query_mode": "protocol", "server_version": "server",
 }  # fmt: skip
 """Conditions that split a level: keys of a run, and their names in a level."""
-_BLOCK = re.compile(
-    r"(?i)(?:^|[^a-z0-9])(?:run|trial|round|rep|repeat|iteration|iter|block|test|try|take|pass|r|n|#)[ _.=-]*(\d+)(?![\d.])"
+_BLOCKS = (
+    r"(?i)(?:^|[^a-z0-9])(?:run|trial|round|rep|repeat|iteration|iter|block|try|take|pass)[ _.=-]*(\d+)(?![\d.])",
+    r"(?i)(?:^|[^a-z0-9])(?:test|r|n|#)[ _.=-]*(\d+)(?![\d.])|[ _.-](\d{1,4})$",
 )
-_TRAILING = re.compile(r"[ _.-](\d{1,4})$")
+"""Patterns of a run's number in a path; the second applies where the first finds nothing."""
 _TYPE = re.compile(r"\.(?:txt|log|out|md|stdout|res)$")
 _TEST = re.compile(r"/\d+/results$")
 _NO_RUN = ("no line of a known kind", "there is nothing in it")
@@ -139,13 +140,20 @@ def _trial(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _level_and_block(file: str, level: str | None, block: str | None) -> tuple[str, int | str | None]:
     stem = _TYPE.sub("", file)
-    counted = _found(block, stem, "--block") if block else (_BLOCK.search(stem) or _TRAILING.search(stem))
-    number = counted[counted.lastindex or 0] if counted else None
+    of_names = next(filter(None, ([*re.finditer(pattern, stem)] for pattern in _BLOCKS)), [])
+    counted = [_found(block, stem, "--block")] if block else of_names
+    number, *others = {match[match.lastindex or 0] for match in counted} or [None]
+    if others:
+        raise InputError(
+            f"'{file}' has several numbers that may be the block: name one, such as --block 'run(\\d+)'"
+        )
     if level:
         named = _found(level, stem, "--level")
         name = named[named.lastindex or 0]
     else:
-        rest = stem[: counted.start()] + stem[counted.end() :] if counted else _TEST.sub("", stem)
+        rest = stem if counted else _TEST.sub("", stem)
+        for match in reversed(counted):
+            rest = rest[: match.start()] + rest[match.end() :]
         name = re.sub(r"[ _./-]+", " ", rest).strip()
     return name or "all", int(number) if number and number.isdecimal() else number
 

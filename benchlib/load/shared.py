@@ -1,6 +1,7 @@
 """Distributed load."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,10 +9,10 @@ import numpy as np
 
 from benchlib.plan.model import Load
 
-_SUMMED = (
-    "transactions", "failed_transactions", "retried_transactions", "skipped_transactions", "late_transactions",
-    "transactions_attempted", "clients", "threads", "tps", "speed",
-)  # fmt: skip
+_SUMMED = re.compile(
+    r"(\w+_)?(transactions|failures)|transactions_attempted|clients|threads|tps|speed|failed|skipped|retried|retries"
+)
+"""Figures of a report and of its rows that are sums."""
 _MAX_SEED = 2**31 - 1
 
 
@@ -68,18 +69,19 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     """
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
     total = {
-        **first,
-        **{name: _sum(reports, name) for name in _SUMMED if name in first},
+        **_joined(reports),
+        "seed": first.get("seed"),  # the others' follow from it
         "latency_average_ms": _mean(reports, "latency_average_ms", counts),
         "latency_stddev_ms": _deviation(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
+        "notes": [line for report in reports for line in report.get("notes", ())],
         "progress": _common_progress([report["progress"] for report in reports]),
         "scripts": [
             _merged_script(rows) for rows in zip(*(report["scripts"] for report in reports), strict=True)
         ],
         "statements": [
-            {**rows[0], "latency_ms": _mean(rows, "latency_ms", counts)}
+            _joined(rows) | {"latency_ms": _mean(rows, "latency_ms", counts)}
             for rows in zip(*(report["statements"] for report in reports), strict=True)
         ],
     }
@@ -88,15 +90,26 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
         lags = [report["rate_lag_max_ms"] for report in reports]
         total["rate_lag_max_ms"] = None if None in lags else max(lags)
     if begins and (tps := common_tps(reports, begins)) is not None:
+        for row in total["scripts"]:
+            row["tps"] = row["tps"] and row["tps"] * tps / total["tps"]
         total |= {name: tps for name in ("tps", "speed") if name in first}
-    return total | {name: None for name in first if name.startswith("latency_p")}
+    return total | {name: None for name in first if name.startswith(("latency_p", "tps_in", "tps_ex"))}
+
+
+def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return sums, what is common to all, and else None."""
+    return {
+        name: _sum(rows, name) if _SUMMED.fullmatch(name)
+        else value if all(row.get(name) == value for row in rows)
+        else None
+        for name, value in rows[0].items()
+    }  # fmt: skip
 
 
 def _merged_script(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     counts = [row.get("transactions") or 0 for row in rows]
     latency = {"latency_average_ms": _mean(rows, "latency_average_ms", counts)}
-    latency["latency_stddev_ms"] = _deviation(rows, counts)
-    return {**rows[0], "transactions": _sum(rows, "transactions"), **latency}
+    return _joined(rows) | latency | {"latency_stddev_ms": _deviation(rows, counts)}
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], key: str) -> Any:
@@ -122,9 +135,10 @@ def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[di
     common = []
     for second in sorted(set.intersection(*map(set, by_second))):
         rows = [readings[second] for readings in by_second]
-        tps = _sum(rows, "tps")
-        latency_ms = None if tps is None else _mean(rows, "latency_ms", [row["tps"] for row in rows])
-        common.append({**rows[0], "tps": tps, "latency_ms": latency_ms})
+        row = _joined(rows) | {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None}
+        for mean in ("latency_ms", "lag_ms"):
+            row[mean] = _mean(rows, mean, [one["tps"] for one in rows]) if row["tps"] else None
+        common.append(row)
     return common
 
 

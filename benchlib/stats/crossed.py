@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
+from benchlib.plan.metrics import described
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.trials import Trials, read_trials
 from benchlib.stats.verdicts import analyze, by_period, percent
@@ -24,7 +25,7 @@ def additivity(
 ) -> pd.DataFrame:
     """Return whether single gains add up: a row per change, then three for all.
 
-    Columns ``what, percent, ci_low, ci_high, p_value``. Empty unless each level was measured once.
+    Columns ``what, percent, ci_low, ci_high, p_value, verdict``. Empty unless each level was measured once.
     """
     high = design.gt(0)
     base = high.index[~high.any(axis=1)]
@@ -34,7 +35,7 @@ def additivity(
     measured = set(trials.dropna(subset=[metric])["level"])
     if len(single) < 2 or any(len(names) != 1 or names[0] not in measured for names in wanted):
         numbers = dict.fromkeys(("percent", "ci_low", "ci_high", "p_value"), float)
-        return pd.DataFrame(columns=["what", *numbers]).astype(numbers)
+        return pd.DataFrame(columns=["what", *numbers, "verdict"]).astype(numbers)
     data = read_trials(trials, base[0], controls, metric)
     unit = dict(zip(data.values, np.eye(data.values.shape[1]), strict=True))
     start = np.mean([unit[name] for name in (base[0], *controls)], axis=0)
@@ -47,6 +48,8 @@ def additivity(
         "as measured, against that product": together - multiplied,
     }
     frame = single_contrasts(data, rows, alpha).rename(columns={"percent_change": "percent"})
+    up, down = described(metric).directions
+    frame["verdict"] = np.select([frame["ci_low"] > 0, frame["ci_high"] < 0], [up, down], "inconclusive")
     return frame.rename_axis("what").reset_index()
 
 
@@ -75,7 +78,9 @@ def ladder(
         )
         rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_RENAMED)]
         parts.append(rows.rename(columns=_RENAMED).add_prefix(f"{part}_"))
-    return pd.concat(parts, axis=1).reset_index()
+    rungs = pd.concat(parts, axis=1).reset_index()
+    rungs.attrs["title"] = analysis.metric.title
+    return rungs
 
 
 def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
@@ -94,7 +99,7 @@ def steepest(effects: pd.DataFrame, design: pd.DataFrame) -> list[str]:
         if more.empty:
             break
         fewest = more.index[more.sum(axis=1).eq(more.sum(axis=1).min())]
-        steps.append(str(gains[fewest].idxmax()))
+        steps.append(str(gains[fewest].fillna(-np.inf).idxmax()))
     return steps
 
 

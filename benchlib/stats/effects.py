@@ -51,13 +51,15 @@ def compare(
     Raises:
         InputError: invalid trials or arguments.
     """
-    words = dict(answers) if isinstance(answers, Mapping) else {level: level for level in answers}
+    given = answers if isinstance(answers, Mapping) else {level: level for level in answers}
+    words = {str(level): str(text) for level, text in given.items()}
     return effects_of(judge(trials, baseline=baseline, **arguments), words)
 
 
 def judge(
     trials: pd.DataFrame,
     *,
+    baseline: str,
     controls: Sequence[str] = (),
     against: Mapping[str, str] = MappingProxyType({}),
     looks: Sequence[int] = (),
@@ -76,11 +78,14 @@ def judge(
     Raises:
         InputError: invalid trials or arguments.
     """
+    if "level" in trials:  # numbers in a user's own frame
+        trials = trials.assign(level=trials["level"].map(str, na_action="ignore"))
+    against, repeats = ({str(a): str(b) for a, b in pairs.items()} for pairs in (against, repeats))
     if "doubt" in trials:
         doubted = trials[["level", "doubt"]].dropna().drop_duplicates().astype(str)
         doubts = doubted[doubted["doubt"].ne("")].itertuples(index=False)
         concerns = [*concerns, *(Concern("doubt", why, grave=True, level=level) for level, why in doubts)]
-    arguments |= {"controls": tuple(controls), "concerns": concerns}
+    arguments |= {"baseline": str(baseline), "controls": tuple(map(str, controls)), "concerns": concerns}
     if repeats:
         return survey(trials, repeats=repeats, against=against, alpha=alpha, **arguments)
     if looks:
@@ -89,7 +94,7 @@ def judge(
         plan = plan_looks(trials["level"].nunique(), len(arguments["controls"]), tuple(looks))
         return decide(trials, plan, **arguments)[0]
     if "part" in trials and trials["part"].nunique() > 1:
-        parts = trials.drop_duplicates("level").astype({"level": str, "part": str})
+        parts = trials.drop_duplicates("level").astype({"part": str})
         strata = dict(zip(parts["level"], parts["part"], strict=True))
         return analyze_strata(trials, strata, against=against, alpha=alpha, **arguments)
     return analyze(trials, against=against, alpha=alpha, **arguments)
@@ -159,7 +164,7 @@ def screen(
     effects = effects.assign(
         against="without it",
         answer=effects["level"].where(named, ""),
-        n=blocks,
+        n=int(data.values.count().min()),  # each effect uses all levels
         base=means[0],
         mean=means[1],
         verdict=np.where(significant, np.where(effects["percent_change"] > 0, up, down), "inconclusive"),

@@ -89,8 +89,8 @@ def survey(
         InputError: invalid trials, or no reference is repeated.
     """
     data = read_trials(trials, baseline, (), metric)
-    long = pd.DataFrame(data.values.to_numpy(), list(data.values.index), list(data.values))
-    long = long.rename_axis("block").reset_index().melt("block", var_name="level").dropna()
+    stacked: Any = data.values.T.stack(future_stack=True).dropna()
+    long = stacked.rename_axis(["level", "block"]).reset_index(name="value")
     long["cell"] = [repeats.get(level, level) for level in long["level"]]
     part = dict(zip(trials["level"], trials["part"], strict=True)) if "part" in trials else {}
     parts = [part.get(cell, "") for cell in long["cell"]]

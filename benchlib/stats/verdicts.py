@@ -58,6 +58,7 @@ def analyze(
         InputError: invalid trials or arguments.
     """
     arms = _arms(baseline, controls, margin, alpha)
+    against = {str(name): str(other) for name, other in against.items()}
     measured = foreign_metric(metric, higher_is_better=higher_is_better, lower_is_better=lower_is_better)
     data = read_trials(trials, arms[0], arms[1:], metric)
     pairs, weights = _contrasts(data.values.columns.tolist(), arms, against)

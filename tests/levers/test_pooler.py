@@ -43,6 +43,7 @@ def installed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
         ("1.18.0", "session", {"protocol": "prepared"}, None),
         ("1.18.0", "transaction", {"protocol": "prepared"}, r"1\.18 has no prepared statements .* 1\.21 has"),
         ("1.21.0", "transaction", {"protocol": "prepared"}, None),
+        ("1.21.0", "statement", {}, "refuses BEGIN"),
         ("1.21.0", "transaction", {"generators": ["gen1"]}, "accepts local connections only"),
     ],
 )
@@ -50,9 +51,8 @@ def test_what_a_load_asks_of_pgbouncer(
     version: str, mode: str, load: dict[str, Any], why: str | None, installed: Installed
 ) -> None:
     installed(version)
-    wish = Wish(
-        bench_plan({"straight": {}, "pooled": {"pooler": {"mode": mode}, "load": load}}), "pooled", Path("/")
-    )
+    levels = {"straight": {}, "pooled": {"pooler": {"mode": mode}, "load": load}}
+    wish = Wish(bench_plan(levels, "foreign-key"), "pooled", Path("/"))
     if why:
         with pytest.raises(PreflightError, match=why):
             POOLER.check(wish)

@@ -29,6 +29,9 @@ def outputs(names: list[str], **speeds: float) -> list[Source]:
         (["pg16/run1.txt", "pg18/run1.txt", "pg16/run2.txt", "pg18/run2.txt"], ["pg16", "pg18"], [1, 2]),
         (["off-1.log", "on-1.log", "off-2.log", "on-2.log"], ["off", "on"], [1, 2]),
         (["trial_01_a.out", "trial_01_b.out", "trial_02_a.out", "trial_02_b.out"], ["a", "b"], [1, 2]),
+        (["n4/run1.txt", "n8/run1.txt", "n4/run2.txt", "n8/run2.txt"], ["n4", "n8"], [1, 2]),
+        (["r5-large/run1-2.txt", "r5-small/run1-2.txt"], ["r5 large 2", "r5 small 2"], [1]),
+        (["run1/run1-a.txt", "run1/run1-b.txt"], ["a", "b"], [1]),
         (["results/x/a.txt", "results/x/a c16.txt"], ["results x a", "results x a c16"], [1]),
     ],
 )
@@ -42,7 +45,7 @@ def test_a_pattern_tells_them_where_names_do_not() -> None:
     rows = collect(outputs(names), level=r"v(\d+)", block=r"^(\w+)/").rows
     assert [(row["level"], row["block"]) for row in rows[:3]] == [("16", "mon"), ("18", "mon"), ("16", "tue")]
     twice = ["a/x/run1.txt", "a/y/run1.txt", "b/x/run1.txt"]
-    for level, wrong, words in (("x", names, "'x' matches nothing"), (None, ["run1.txt", "run2.txt"], "one level"), (r"^(\w)/", twice, "1 twice")):  # fmt: skip
+    for level, wrong, words in ((None, ["n8/off-1.txt"], "such as --block"), (None, ["run1/trial2.txt"], "several numbers"), ("x", names, "'x' matches nothing"), (None, ["run1.txt", "run2.txt"], "one level"), (r"^(\w)/", twice, "1 twice")):  # fmt: skip
         with pytest.raises(InputError, match=words):
             collect(outputs(wrong), level=level)
 

@@ -86,6 +86,7 @@ FIRST, LAST = (f"CAST({literal(time)} AS timestamptz)" for time in TIMES)
         ({"count": 4000, "type": "uuid"}, "", "random(0, greatest(1, 4000 * :scale / 10) - 1)", "md5(CAST({} AS text))"),
         ({"rows": 99, "is_unique": True, "bounds": TIMES, "type": "timestamp with time zone"}, "", "random(0, 99 - 1)", f"{FIRST} + ({LAST} - {FIRST}) * ({{}} / 99.0)"),
         ({"count": 4000, "bounds": TIMES, "type": "date"}, "", "random(0, 1000000)", f"{FIRST} + ({LAST} - {FIRST}) * ({{}} / 1000000.0)"),
+        ({"count": 4000, "bounds": ["-infinity", *TIMES, "infinity"], "type": "date"}, "", "random(0, 1000000)", f"{FIRST} + ({LAST} - {FIRST}) * ({{}} / 1000000.0)"),
         ({"is_unique": True, "bounds": ["x", "infinity"], "type": "timestamp"}, "", "random(1, 100)", array("x", "infinity")),
         ({"is_unique": True, "bounds": ["1.5", "2.5"], "type": "numeric(5,2)"}, "", "random(1, 100)", array("1.5", "2.5")),
         ({"bounds": ["it", "y"], "type": "date"}, "", "random(1, 100)", array("it", "y")),

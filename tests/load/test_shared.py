@@ -60,6 +60,29 @@ def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_who
     assert (whole["latency_p95_ms"], whole["complete"]) == (None, False)
 
 
+def test_no_figure_of_the_whole_is_that_of_the_first_generator() -> None:
+    counts = {"retries": 8, "deadlock_failures": 2, "failed_transactions": 3, "initial_connection_ms": 5.0}
+    script = {
+        "script": 1,
+        "tps": 300.0,
+        "transactions": 900,
+        "latency_average_ms": 2.0,
+        "latency_stddev_ms": 1.0,
+    }
+    parts = [report(600) | counts | {"scripts": [script | counts]} for _ in range(2)]
+    parts[1]["initial_connection_ms"] = 9.0
+    for part in parts:
+        part["progress"] = [row | {"failed": 5, "skipped": 7, "lag_ms": 1.0} for row in part["progress"]]
+    whole = merged(parts, [0.0, 0.0])
+    [row], second = whole["scripts"], whole["progress"][0]
+    assert (row["script"], row["tps"], row["transactions"]) == (1, pytest.approx(600), 1800)
+    assert [row[name] for name in [*counts][:3]] == [whole[name] for name in [*counts][:3]] == [16, 4, 6]
+    assert (whole["initial_connection_ms"], whole["seed"], whole["duration_s"]) == (None, 1, 3)
+    assert [second[name] for name in ("failed", "skipped", "lag_ms", "stddev_ms")] == [10, 14, 1.0, None]
+    late = merged([parts[0], {**parts[1], "tps": 400.0}], [0.0, 1.5])
+    assert late["scripts"][0]["tps"] / late["tps"] == pytest.approx(600 / 1000)
+
+
 @pytest.mark.parametrize(
     ("windows", "share"),
     [([(0, 10), (0, 10)], 1), ([(0, 10), (5, 15)], 1 / 3), ([(0, 1), (2, 3)], 0), ([(4, 4)], 0)],

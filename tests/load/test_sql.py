@@ -147,6 +147,24 @@ def test_a_script_is_rolled_back_whatever_transactions_it_has():
         ("SELECT pg_terminate_backend(7)", "pg_terminate_backend"),
         ("SELECT 1;\n\\shell psql", "\\shell"),
         ("DO $$ BEGIN END $$", "DO"),
+        ("SELECT 1 --x\r; DELETE FROM t", "DELETE"),
+        ("SELECT '\n\\'; DELETE FROM t; --'", "DELETE"),
+        ("SELECT E'a'\n'\\''; DELETE FROM t; --'", "DELETE"),
+        ("SELECT 1 WHERE false \\aset '\n; DELETE FROM t; --'", "DELETE"),
+        ("/* ' /* /* */ */ */ DELETE FROM t; --'", "/*"),
+        ("SELECT 1; \\ \\\n shell psql", "\\shell"),
+        ("SELECT U&\"\\006eextval\"('s')", 'U&"\\006eextval"'),
+        ("SET standard_conforming_strings = off", "standard_conforming_strings"),
+        ("SELECT '\\gset', U&'\\0061' \\; SELECT 2 AS b \\gset\n\\if true\nSELECT :b;\n\\endif", None),
+        *(
+            (f"SELECT {name}('x')", name)
+            for name in (
+                "brin_summarize_new_values",
+                "gin_clean_pending_list",
+                "pg_clear_relation_stats",
+                "pg_file_write",
+            )
+        ),
     ],
 )
 def test_a_script_that_may_write_is_recognised(script, part):

@@ -181,9 +181,12 @@ def test_rows_are_counted_by_script(invariant: Invariant, transactions: int, by_
     assert invariant.growth({"transactions": transactions, "scripts": scripts}) == grown
 
 
-def test_a_kept_study_holds_its_workload_as_it_was(own, study_of, tmp_path: Path) -> None:
+def test_a_kept_study_holds_its_workload_as_it_was(own, study_of, tmp_path: Path, monkeypatch) -> None:
     kept = tmp_path / "one.study.json"
     kept.write_text(study_of(workload=load_workload(own())).model_dump_json())
     assert load_workload(str(kept)) == load_workload(own())
+    monkeypatch.chdir(tmp_path)
+    kept.rename("study.json")
+    assert load_workload("study.json") == load_workload(own())
     kept.write_text('{"plan": []}')
     assert refused(str(kept)).startswith("workload one.study.json cannot be read: ")

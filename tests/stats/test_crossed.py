@@ -4,8 +4,8 @@ import pytest
 from designs import full_factorial, screened
 
 from benchlib.errors import InputError
-from benchlib.stats.crossed import additivity, ladder
-from benchlib.stats.effects import screen
+from benchlib.stats.crossed import additivity, ladder, steepest
+from benchlib.stats.effects import compare, screen
 
 
 def run(design, log_effects, *, blocks=5, sd=0.01, seed=1):
@@ -38,6 +38,8 @@ def test_a_screening_finds_the_few_large_effects():
     assert frame["answer"].to_list() == ["f2", "f7", *[""] * 7]
     assert frame["verdict"].to_list() == ["faster", "slower", *["inconclusive"] * 7]
     assert frame["percent_change"][0] == pytest.approx(100 * np.expm1(0.15), abs=2)
+    lost = trials.index[trials["level"].eq(design.index[1])][0]
+    assert set(screen(trials.drop(lost), design)["n"]) == {1}, "one block lacks a level"
     assert frame["mean"][0] / frame["base"][0] == pytest.approx(np.exp(0.15), rel=0.02)
     assert screen(run(design, {("f1",): 0.0}, blocks=2), design)["answer"].ne("").tolist() == [
         True,
@@ -77,6 +79,16 @@ def test_gains_that_do_not_add_up_are_told():
     logs = np.log(trials.pivot(index="block", columns="level", values="tps")).mean()
     exact = logs["a + b"] - logs["a"] - logs["b"] + logs["none"]
     assert row["percent"] == pytest.approx(100 * np.expm1(exact))
+
+
+def test_a_longer_latency_is_slower_and_a_level_without_trials_is_no_gain():
+    design = full_factorial(["a", "b"])
+    trials = run(design, {("a",): 0.2, ("b",): -0.1}).rename(columns={"tps": "latency_p99_ms"})
+    sums = additivity(trials, design, metric="latency_p99_ms").set_index("what")
+    assert sums.loc[["a", "b"], "verdict"].to_list() == ["slower", "faster"]
+    trials.loc[trials["level"].isin(["a", "b"]), "latency_p99_ms"] = np.nan
+    effects = compare(trials, baseline="none", metric="latency_p99_ms")
+    assert steepest(effects, design)[::2] == ["none", "a + b"]
 
 
 @pytest.mark.parametrize(("told", "least", "most"), [(True, 0, 12), (False, 30, 120)])

@@ -69,6 +69,14 @@ def test_a_doubt_makes_every_comparison_of_its_level_invalid(make_trials, doubte
     assert "It did not take" in analysis.doubts("x")[0].text
 
 
+@pytest.mark.parametrize("part", [{}, {"part": ["a", "a", "b", "b"] * 5}], ids=["whole", "parts"])
+def test_levels_may_be_numbers(make_trials, part):
+    trials = make_trials([14, 15, 16, 17]).assign(**part)
+    effects = compare(trials, baseline=14, against={17: 16}, answers={17: "the newest"})
+    assert effects.loc[0, ["level", "against", "answer"]].to_list() == ["17", "16", "the newest"]
+    assert trials["level"].dtype == int
+
+
 def test_planned_looks_spend_alpha_and_a_study_that_stops_says_so(make_trials):
     trials = make_trials(["base", "control", "x"], blocks=3, effects={"x": 0.3}, seed=3)
     effects = compare(trials, **ONE, looks=(3, 5, 7, 9))

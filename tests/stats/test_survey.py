@@ -69,5 +69,16 @@ def test_a_cell_without_a_trial_or_with_a_grave_doubt_is_not_selected():
     assert effects.loc["w7/2", "verdict"] == "invalid"
 
 
+def test_a_level_may_have_the_name_of_a_column(make_trials):
+    names = {"base": "level", "again": "block", "other": "value"}
+    trials = make_trials([*names], blocks=2)
+    plain, named = (
+        compare(frame, baseline=to["base"], repeats={to["again"]: to["base"]}, against={})
+        for frame, to in ((trials, {n: n for n in names}), (trials.replace(names), names))
+    )
+    assert named["level"].to_list() == ["value"]
+    assert named["error"].to_list() == pytest.approx(plain["error"].to_list())
+
+
 def test_more_cells_or_more_noise_take_more_blocks_to_confirm():
     assert 3 < blocks_to_confirm(5, 0.02) < blocks_to_confirm(200, 0.02) < blocks_to_confirm(200, 0.04)

@@ -15,7 +15,7 @@ from benchlib.plan.workload import HIDDEN, Script, Workload
 
 LIBRARY = Path(__file__).parent
 """Directory of the library's workloads."""
-_STUDY_FILE = re.compile(r"(.*?[./]study\.json)(?:#(.+))?")
+_STUDY_FILE = re.compile(r"((?:.*?[./])?study\.json)(?:#(.+))?")
 
 
 def workload_paths() -> dict[str, Path]:

@@ -40,8 +40,9 @@ def drawn(column: Mapping[str, Any], scales: int, row_number: str = "") -> tuple
         base == "numeric" and all(map(_INTEGER.fullmatch, [*bounds, *column["common"]]))
     )
     many = unique or (count > _MANY and not column["common"])
-    if base.startswith(("date", "timestamp")) and many and len(bounds) > 1 and "inf" not in bounds[-1]:
-        begin, end = (f"CAST({literal(bound)} AS timestamptz)" for bound in (bounds[0], bounds[-1]))
+    finite = [bound for bound in bounds if "inf" not in bound]
+    if base.startswith(("date", "timestamp")) and many and len(finite) > 1:
+        begin, end = (f"CAST({literal(bound)} AS timestamptz)" for bound in (finite[0], finite[-1]))
         number, instants = (row_number, rows) if unique else (f"random(0, {_INSTANTS})", _INSTANTS)
         return number, f"{begin} + ({end} - {begin}) * ({{}} / {float(instants)})"
     if unique and whole:

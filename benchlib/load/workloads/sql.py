@@ -12,9 +12,9 @@ from benchlib.errors import InputError
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
-  | (?P<comment>--[^\n]*|/\*(?:[^*/]|\*(?!/)|/(?!\*)|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*\*/)
+  | (?P<comment>--[^\n\r]*|/\*(?:[^*/]|\*(?!/)|/(?!\*)|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*\*/)
   | (?P<text>'(?:[^']|'')*')
-  | (?P<quoted>[eE]'(?:[^'\\]|\\.|'')*'|"(?:[^"]|"")*"|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$)
+  | (?P<quoted>[eE]'(?:[^'\\]|\\.|'(?:\s|--[^\n\r]*[\n\r])*')*'|(?:[uU]&)?"(?:[^"]|"")*"|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$)
   | (?P<parameter>\$\d+)
   | (?P<word>[^\W\d][\w$]*|:(?:scale|client_id|random_seed|default_seed)\b)
   | (?P<colon>:(?=[^\W\d]|[^\x00-\x7f]))
@@ -30,6 +30,8 @@ _COMMANDS = {
 """pgbench's commands, in any case."""
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n")
 """A line break inside a command."""
+_COMMAND = re.compile(r"\\(?:\\\r?\n|[^\S\n])*(\S*)(?:\\\r?\n|[^\n])*")
+"""A command of pgbench: its name, and the rest of its lines, which are no SQL."""
 _TOGETHER = "\\;"
 """The separator of statements that go to the server together."""
 _ONE = re.compile(r"(?im)^[ \t]*--[ \t]*transaction[ \t]*[:=][ \t]*one\b")
@@ -54,12 +56,15 @@ _LEAVES = {
     "PREPARED",
     "TRANSACTION_READ_ONLY",
     "DEFAULT_TRANSACTION_READ_ONLY",
+    "STANDARD_CONFORMING_STRINGS",
 }
-"""Words of other statements that leave the read-only mode."""
+"""Words of other statements that leave the read-only mode, or change how SQL is read."""
 _ACTS = re.compile(
     r"nextval|setval|set_config|lo_\w+|lowrite|dblink\w*|pg_(try_)?advisory_\w+|pg_(terminate|cancel)_backend"
     r"|pg_(notify|reload_conf|rotate_logfile|switch_\w+|promote|prewarm|export_snapshot|logical_\w+|replication_\w+)"
-    r"|pg_(create|drop|log|start|stop|backup)_\w+|pg_wal_replay_\w+|pg_stat_\w*reset\w*",
+    r"|pg_(create|drop|log|start|stop|backup|clear|restore|set|copy|sync|file|import|truncate)_\w+|pg_nextoid"
+    r"|pg_wal_replay_\w+|pg_stat_\w*reset\w*|pg_buffercache_(evict|mark)\w*|autoprewarm_\w+|heap_force_\w+"
+    r"|brin_(de)?summarize_\w+|gin_clean_\w+|binary_upgrade_\w+|query_to_xml\w*|ts_stat",
     re.IGNORECASE,
 )
 """Functions that write, lock, or act on other sessions or the server."""
@@ -176,12 +181,21 @@ def unsafe_part(script: str) -> str | None:
 
     A guard against mistakes: functions and rights are not known here.
     """
-    joined = _CONTINUED.sub(" ", script).replace(_TOGETHER, ";")
-    if shell := re.search(r"(?im)^\s*\\(setshell|shell)\b", joined):
-        return shell[0].strip()
-    plain = re.sub(r"(?m)^\s*\\.*$", "", re.sub(r"(?im)\\[ga]set\b.*$", ";", joined))
+    words, at = list[tuple[str, str]](), 0
+    while match := _TOKEN.match(script, at):
+        at, kind, text = match.end(), match.lastgroup or "", match[0]
+        if text.startswith("\\") and not script.startswith((";", ":"), at):
+            command = _COMMAND.match(script, match.start())
+            assert command
+            if command[1].lower() not in _COMMANDS - {"setshell", "shell"}:
+                return f"\\{command[1]}"
+            at, kind, text = command.end(), "other", ";"  # it ends the statement before it
+        if text[:2].lower() == "u&" or (kind == "refused" and text != "\\"):
+            return text
+        if kind not in ("space", "comment"):
+            words.append((kind, text))
     head = before = ""
-    for (kind, text), (_, following) in pairwise([*spoken(plain), ("other", "")]):
+    for (kind, text), (_, following) in pairwise([*words, ("other", "")]):
         word = text.upper()
         if text == ";":
             head = ""
