@@ -44,7 +44,7 @@ def check(beginning: str, repeated: str) -> None:
         read_all(beginning + repeated * (length // len(repeated)))
         return time.process_time() - began
 
-    kept = any((more := seconds(32_000)) < 1 or more < 24 * seconds(4_000) for _ in range(3))
+    kept = any((more := seconds(32_000)) < 1 or more < 40 * seconds(4_000) for _ in range(5))
     assert kept, f"{beginning!r} and 32,000 of {repeated!r}"
 
 
