@@ -173,6 +173,8 @@ class Remote(Server):
                 with braking(connection, self._bounds) as check:
                     yield check
             except BaseException:
+                with contextlib.suppress(psycopg.Error):  # the load may have taken all other connections
+                    connection.execute(statistics.END_LOAD.format(name=statistics.IN_PLACE))
                 with contextlib.suppress(ServerError):  # the server is gone
                     statistics.end_load(self, statistics.IN_PLACE)
                 raise

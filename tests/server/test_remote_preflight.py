@@ -117,6 +117,8 @@ def test_too_many_clients(foreign):
     assert "98 connections needed, 97 free: use at most 92 clients" in refusal(clients=93)
     with foreign.cluster.connect("postgres"):
         assert "96 free" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
+    with foreign.given("GRANT pg_read_all_stats TO guest"):
+        assert "12 free" in refusal({"server": "guest", "in_place": True}, clients=8)
 
 
 def test_all_missing_rights_are_reported_as_sql_that_suffices(foreign, trials, unguarded):
