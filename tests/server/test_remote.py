@@ -113,9 +113,9 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(place, mon
     """As with a connection pooler that ignores them."""
     connect = Remote.connect
 
-    def pooled(self, dbname=None):
+    def pooled(self, dbname=None, **role):
         self._parameters.pop("options", None)
-        return connect(self, dbname)
+        return connect(self, dbname, **role)
 
     monkeypatch.setattr(Remote, "connect", pooled)
     with pytest.raises(PreflightError, match="ignores connection options"):

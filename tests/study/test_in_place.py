@@ -167,6 +167,7 @@ def test_a_copy_of_a_template_database(foreign, journal):
         assert "postgres: ALTER DATABASE shop_copy IS_TEMPLATE true" in refusal("shop_copy", "maker")
         assert journal.undo() == []
     assert "the server has no database shop_coppy to copy" in refusal("shop_coppy")
+    assert "while benchlib is connected to it" in refusal("postgres")
 
 
 def test_a_template_database_needs_an_external_server():
