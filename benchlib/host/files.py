@@ -138,13 +138,15 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None, pr
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with folder(path.parent, foreign=owner is not None) as parent:
-        descriptor = os.open(path.name, flags, 0o600, dir_fd=parent)
+        descriptor = os.open(path.name, flags & ~os.O_TRUNC, 0o600, dir_fd=parent)
     status = os.fstat(descriptor)
     if private:
         strange = status.st_uid != os.geteuid() or _others_may_write(status)
     else:
         strange = os.geteuid() == 0 and status.st_uid not in {*owners(), owner}
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and not strange:
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
         return descriptor
     os.close(descriptor)
     raise PreflightError(

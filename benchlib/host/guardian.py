@@ -152,7 +152,7 @@ def _make_root(scratch: Path) -> None:
     except (PreflightError, OSError) as reason:
         why = reason.strerror if isinstance(reason, OSError) else reason
         raise PreflightError(f"cannot work in the scratch folder {scratch} ({why}): {advice}") from reason
-    if len(f"{scratch}/run-xxxxxxxx/c000/s/.s.PGSQL.5432") > 100:
+    if len(os.fsencode(f"{scratch}/run-xxxxxxxx/c000/s/.s.PGSQL.5432")) > 100:
         raise PreflightError(f"the scratch folder's path is too long for a Unix socket: {advice}")
 
 
@@ -198,8 +198,9 @@ def main() -> None:
     os.chdir("/")
     if not os.read(0, 1024):
         for _ in ticks(30.0, pause_s=1.0):  # a process that waits for its disk dies later
-            if not sweep(folder).resisting:
-                break
+            with contextlib.suppress(Exception):
+                if not sweep(folder).resisting:
+                    break
 
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ class Shell:
         if not self.user or files.trusted(path.parent):
             files.remove(path)
         else:
-            self.run(["rm", "-rf", "--", path])
+            self.do("rm", "-rf", "--", path)
 
     def link(self, path: Path, target: Path) -> None:
         """Make a symbolic link as this shell's user."""

@@ -80,13 +80,19 @@ def sweep(folder: Path) -> Swept:
 
 
 def processes_of(*folders: Path) -> list[psutil.Process]:
-    """Return this user's processes (root's: all) that name a folder in their command line or work in it."""
-    names = tuple(map(str, folders))
+    """Return this user's processes (root's: all) that name a folder in their command line or work in it.
+
+    A run's processes are in sessions of their own, without a terminal: a user's shell or viewer is not.
+    """
+    names, own = tuple(map(str, folders)), psutil.Process()
+    spared = {own.pid, *(parent.pid for parent in own.parents())}
 
     def belongs(process: psutil.Process) -> bool:
         uids, argv = known(process.uids), known(process.cmdline) or []
         ours = os.geteuid() == 0 or (uids and uids.real == os.geteuid())
-        if not ours or process.pid == os.getpid() or GUARDIAN in argv:
+        if not ours or process.pid in spared or GUARDIAN in argv:
+            return False
+        if known(process.terminal) or known(lambda: os.getsid(process.pid)) == os.getsid(0):
             return False
         named = any(name in word for word in argv for name in names)
         return named or (known(process.cwd) or "").startswith(names)

@@ -163,7 +163,11 @@ def _differences(rows: Sequence[Any] | Array) -> Array:
 @np.errstate(all="ignore")
 def _figures(readings: Sequence[Raw]) -> dict[str, Array]:
     rises = _rises(readings)
-    ticks, seconds = np.sum([rises[name] for name in _CPU], axis=0), rises["at_s"]
+    # iowait alone may fall: proc(5)
+    ticks = np.sum([rises[name] for name in _CPU if name != "iowait"], axis=0) + np.nan_to_num(
+        rises["iowait"]
+    )
+    seconds = rises["at_s"]
     percent = 100 / np.where(ticks > 0, ticks, np.nan)
     figures = {
         "at_s": np.array([reading["at_s"] for reading in readings[1:]], dtype=float),

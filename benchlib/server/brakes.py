@@ -1,6 +1,9 @@
 """Brakes: bounds that end a load on a server in use."""
 
 import contextlib
+import os
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -51,6 +54,19 @@ class Brakes(Model):
 
 
 @contextlib.contextmanager
+def _limited(connection: Session) -> Iterator[None]:
+    """Shut the connection down if the server is silent: a stopped one does not apply statement_timeout."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        timer = threading.Timer(2 * _ANSWER_MS / 1000, line.shutdown, [socket.SHUT_RDWR])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+@contextlib.contextmanager
 def braking(connection: Session, bounds: Mapping[str, float]) -> Iterator[Callable[[], None]]:
     """Check the bounds; yield a function that checks them again during a load.
 
@@ -66,7 +82,8 @@ def braking(connection: Session, bounds: Mapping[str, float]) -> Iterator[Callab
             return
         due = now + _INTERVAL_S
         try:
-            (seen,) = fetch(connection, look)
+            with _limited(connection):
+                (seen,) = fetch(connection, look)
         except psycopg.Error as error:
             raise BrakeError(f"the load was ended: the server did not answer ({reason_of(error)})") from error
         for name, bound in bounds.items():
@@ -75,7 +92,8 @@ def braking(connection: Session, bounds: Mapping[str, float]) -> Iterator[Callab
                 raise BrakeError(f"the load was ended: {words}, the bound is {bound:g} (brakes: {name})")
 
     try:
-        connection.execute(f"SET statement_timeout = {_ANSWER_MS}")
+        with _limited(connection):
+            connection.execute(f"SET statement_timeout = {_ANSWER_MS}")
     except psycopg.Error as error:
         raise BrakeError(f"the server did not answer ({reason_of(error)})") from error
     check()

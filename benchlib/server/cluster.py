@@ -221,15 +221,16 @@ class Cluster(Server):
 
     def stop(self, *, immediately: bool = False) -> None:
         """Stop the server, at last by SIGKILL."""
-        if self._process is None:
+        if (process := self._process) is None:
             return
         steps = [(signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)]
         for sig, limit_s in steps[immediately:]:
-            self._process.send_signal(sig)  # no effect on an ended process
+            process.send_signal(sig)  # no effect on an ended process
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(limit_s)
-                break
-        self._process = None
+                process.wait(limit_s)
+                self._process = None
+                return
+        raise ServerError(f"process {process.pid} of {self.installation.label} does not end by SIGKILL")
 
     def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
         """Connect as superuser, or as the load's role."""

@@ -12,6 +12,7 @@ import re
 import secrets
 import shutil
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,12 +45,13 @@ _EXTENSION = re.compile(
     rb'CREATE EXTENSION (?:IF NOT EXISTS )?("[^"]+"|[\w-]+)(?: WITH SCHEMA ("[^"]+"|\w+))?;'
 )
 _DROPPED = re.compile(
-    rb"\\(?:(?:un)?restrict|encoding) |COMMENT ON EXTENSION |ALTER .* OWNER TO |(?:GRANT|REVOKE) .*;$|SET SESSION AUTHORIZATION "
+    rb"\\(?:(?:un)?restrict|encoding) |COMMENT ON (?:EXTENSION|DATABASE) |ALTER (?:[^'\"]|\"[^\"]*\")* OWNER TO "
+    rb"|(?:GRANT|REVOKE) .*;\s*$|SET SESSION AUTHORIZATION "
     rb"|SET (?:transaction_timeout|default_table_access_method|default_with_oids|idle_session_timeout"
     rb"|default_tablespace) = |ALTER DEFAULT PRIVILEGES |SECURITY LABEL "
     rb"|(?:CREATE|ALTER|COMMENT ON) (?:PUBLICATION|SUBSCRIPTION) "
 )
-"""One-line statements of pg_dump that only a superuser, a role or another version can run."""
+"""Statements of pg_dump that only a superuser, a role or another version can run."""
 _NAME = rb'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
 _POLICY = re.compile(rb"CREATE POLICY .*? TO (%b(?:, %b)*)(?: USING| WITH CHECK|;)" % ((_NAME,) * 2))
@@ -74,8 +76,10 @@ def pinned(data: Data, saved: Data | None, tell: Callable[[str], None]) -> Data:
     if data.template:
         return data
     if data.service:
-        if saved and saved.model_copy(update={"sha256": "", "mib": 0}) == data and _kept(saved).is_file():
-            return saved
+        if saved and saved.model_copy(update={"sha256": "", "mib": 0}) == data:
+            if _kept(saved).is_file():
+                return saved
+            raise InputError(f"the study's dump is not in {_kept(saved).parent}: choose another study name")
         return _dumped(data, tell)
     path = Path(data.file or "")
     kind = kind_of(path)
@@ -198,7 +202,7 @@ class _Feed(threading.Thread):
             self.error = error
 
     def _lines(self) -> Iterator[bytes]:
-        in_copy, ended, waits_for = False, False, b""
+        in_copy, ended, dropped, waits_for = False, False, False, b""
         for line in self.text:
             if in_copy:
                 in_copy = line.rstrip() != b"\\."
@@ -206,10 +210,13 @@ class _Feed(threading.Thread):
                 continue
             begun, waits_for = bool(waits_for), _unclosed(line, waits_for)
             if begun:  # within a text of several lines
-                yield line
+                if not dropped:
+                    yield line
                 continue
+            dropped = bool(_DROPPED.match(line))
             if line.startswith(_VERSION):
-                self.version = line.removeprefix(_VERSION).split()[0].decode(errors="replace")
+                words = line.removeprefix(_VERSION).decode(errors="replace").split()
+                self.version = words[0] if words else self.version
             elif line.startswith(b"CREATE ROLE "):
                 raise InputError(
                     "the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump"
@@ -222,7 +229,7 @@ class _Feed(threading.Thread):
             elif found := _EXTENSION.match(line):
                 self._extend(found[1].decode(), (found[2] or b"public").decode())
                 continue
-            elif _DROPPED.match(line) or line.startswith(b"ALTER DATABASE "):
+            elif dropped or line.startswith(b"ALTER DATABASE "):
                 continue
             elif found := _POLICY.match(line):
                 self._make_roles(found[1].decode())
@@ -317,7 +324,8 @@ def _program(name: str, *, restricted: bool = False) -> Installation:
         found = [
             one
             for one in found
-            if one.major >= 18 or int(one.version.split(".")[1]) >= _RESTRICTED_MINORS.get(one.major, 99)
+            if one.major >= 18
+            or int(f"{one.version}.0".split(".")[1]) >= _RESTRICTED_MINORS.get(one.major, 99)
         ]
     if not found:
         needs = (
@@ -337,6 +345,9 @@ def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
     size = int(sizes[0]["bytes"])
     cache = fetched_root().parent / "dumps"
     files.make(cache, mode=0o700)
+    for part in cache.glob("*.part"):
+        if part.lstat().st_mtime < time.time() - FILL_LIMIT_S:
+            files.remove(part)  # left by a killed process
     free = shutil.disk_usage(cache).free
     if free < size:
         raise PreflightError(

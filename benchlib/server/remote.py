@@ -5,6 +5,7 @@ Passwords never appear in arguments, files or messages.
 
 import contextlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -152,7 +153,10 @@ class Remote(Server):
         return self
 
     def calls_per_s(self) -> float:
-        """Return the transactions per second of all databases."""
+        """Return the transactions per second of all databases.
+
+        A session reports them with its next read or write of a table, so others count late or never.
+        """
         with asking(), self.connect() as connection:
             first = fetch(connection, read_sql("calls"))[0]
             time.sleep(_CALLS_S)
@@ -169,6 +173,8 @@ class Remote(Server):
                 with braking(connection, self._bounds) as check:
                     yield check
             except BaseException:
+                with contextlib.suppress(psycopg.Error):  # the load may have taken all other connections
+                    connection.execute(statistics.END_LOAD.format(name=statistics.IN_PLACE))
                 with contextlib.suppress(ServerError):  # the server is gone
                     statistics.end_load(self, statistics.IN_PLACE)
                 raise
@@ -239,7 +245,7 @@ class Remote(Server):
         search_path = {"search_path": self._schema} if self._schema else {}
         read_only = {name: str(value) for name, value in _READ_ONLY.items()} if self.in_place else {}
         for name, value in {**search_path, **values, **read_only}.items():
-            escaped = value.replace("\\", "\\\\").replace(" ", "\\ ")
+            escaped = re.sub(r"[\s\\]", r"\\\g<0>", value)
             options.append(f"-c{name}={escaped}")
         self._parameters["options"] = " ".join(options)
 

@@ -145,8 +145,8 @@ def missing_for_settings(
     }
     rows = fetch(connection, query, parameters)
     missing = _missing(rows)
-    for name in _ENDANGERING:
-        if is_off(settings.get(name, "on")):
+    for name, value in settings.items():
+        if name.lower() in _ENDANGERING and is_off(value):
             missing[f"{name} = off: would endanger every database of the external server"] = None
     for row in rows:
         if row["wide"] is False and not row["reason"]:

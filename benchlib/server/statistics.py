@@ -41,6 +41,7 @@ BESIDE = "benchlib beside"
 IN_PLACE = "benchlib load"
 """The application name of a load on a database in use."""
 
+END_LOAD = read_sql("end_load")
 _WAITS = read_sql("waits").format(beside=BESIDE, load=IN_PLACE)
 _REFUSED = (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.ObjectNotInPrerequisiteState)
 """Errors of a view that the role may not read; the last: a WAL position on a standby."""
@@ -78,8 +79,7 @@ def _await_handover(server: Server, major: int) -> None:
 
 def end_load(server: Server, name: str) -> bool:
     """End the load's sessions of this name; return whether all ended."""
-    terminate = read_sql("end_load").format(name=name)
-    return any(not server.query(terminate) for _ in ticks(60.0))
+    return any(not server.query(END_LOAD.format(name=name)) for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:

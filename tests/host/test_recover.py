@@ -35,7 +35,10 @@ def test_each_run_has_a_line_that_says_what_was_undone(
         crashed.scope().note(change)
     made.make()
     (made.folder / "data").mkdir()
-    here, neighbour = start("sleep", "99", cwd=made.folder / "data"), start("sleep", "99", cwd=tmp_path)
+    here, neighbour, viewer = (
+        start("sleep", "99", cwd=folder, start_new_session=new)
+        for folder, new in ((made.folder / "data", True), (tmp_path, True), (made.folder / "data", False))
+    )
     run = crashed.path.parent
     run.with_name("run-older").mkdir(mode=0o711)  # as they were made formerly
     assert [process.pid for process in processes_of(run, made.folder)] == [here.pid]
@@ -43,7 +46,7 @@ def test_each_run_has_a_line_that_says_what_was_undone(
     lines = f"run-gone: {done}; removed its folder\nrun-older: removed its folder\n"
     assert recover() == (0, lines, "")
     assert file.read_text() == "60"
-    assert (here.wait(1), neighbour.poll()) == (-9, None)
+    assert (here.wait(1), neighbour.poll(), viewer.poll()) == (-9, None, None)
     assert [*run.parent.iterdir(), *tmp_path.glob("benchlib-*")] == []
 
 

@@ -176,7 +176,10 @@ def test_root_makes_nothing_in_a_temporary_folder_of_another_user(
 
 
 def test_what_a_user_may_not_stop_is_not_theirs(mallory: Stranger, bob: Stranger, shared: Path) -> None:
-    words, pipe = ("sh", "-c", "read _", "sh", shared / "run-x"), {"stdin": subprocess.PIPE}
+    words, pipe = (
+        ("sh", "-c", "read _", "sh", shared / "run-x"),
+        {"stdin": subprocess.PIPE, "start_new_session": True},
+    )
     with mallory.start(*words, **pipe), bob.start(*words, **pipe) as own, bob.acting():
         assert [process.pid for process in processes_of(shared / "run-x")] == [own.pid]
 

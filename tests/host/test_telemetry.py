@@ -79,9 +79,10 @@ def test_a_counter_that_went_back_gives_null_and_nothing_else(trial: dict[str, A
     first = trial["readings"][0]
     first["devices"]["sda"][3] = 4_294_967_295  # ms spent reading, of 32 bits
     first["context_switches"] = 10_000
+    first["cpu"][4] = 61  # iowait, of 60 after
     row = telemetry(trial).iloc[0]
-    assert set(row.index[row.isna()]) == {"r_await_ms", "context_switches_per_s"}
-    assert (row["r_iops"], row["cpu_user_percent"]) == (100, 25)
+    assert set(row.index[row.isna()]) == {"r_await_ms", "context_switches_per_s", "cpu_iowait_percent"}
+    assert (row["r_iops"], row["cpu_user_percent"]) == (100, pytest.approx(100 * 100 / 340))
     assert transaction_costs(trial, 100)["context_switches_per_transaction"] is None
 
 

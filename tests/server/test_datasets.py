@@ -203,6 +203,31 @@ def test_a_cut_dump_is_one_error(shop, plain, restored, tmp_path):
         restored(archive)
 
 
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        ("COMMENT ON EXTENSION x IS 'a\nb';\n", ""),
+        ("COMMENT ON DATABASE postgres IS 'a';\n", ""),
+        ("GRANT ALL ON t TO x;\r\n", ""),
+        ('ALTER TABLE "it\'s" OWNER TO x;\n', ""),
+        ("ALTER TABLE t ALTER c SET DEFAULT ' OWNER TO ';\n", None),
+        ("-- Dumped from database version \n", None),
+    ],
+)
+def test_which_statements_reach_the_server(statement, kept):
+    end = "-- PostgreSQL database dump complete\n"
+    feed = datasets._Feed(iter(f"{statement}{end}".encode().splitlines(keepends=True)), Cluster, None)
+    assert b"".join(feed._lines()).decode() == (statement if kept is None else kept) + end
+
+
+def test_a_beta_version_has_no_minor_version(monkeypatch):
+    beta = installations.Installation("17beta1", Path("/"), "x")
+    monkeypatch.setattr(datasets, "installations", lambda: [beta])
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    with pytest.raises(PreflightError, match="psql with the command"):
+        datasets._program("psql", restricted=True)
+
+
 NO_DUMPS = {"nothing": b"", "zeros": b"\0" * 900, "SQLite": b"SQLite format 3\0" + b"\0" * 90}
 
 
@@ -289,6 +314,8 @@ def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, ne
         assert pinned(data, found, lines.append) == found
         assert log == served.cluster.log_text(offset), "the second time there is nothing to dump"
     assert cached(tmp_path) == [f"{found.sha256}.dump"]
+    with pytest.raises(InputError, match=r"dump is not in .*dumps: choose another study name"):
+        pinned(data, found.changed(sha256="0" * 64), print)
     assert "dumping 1 tables of service boss" in lines[0]
     cluster = new_cluster()
     cluster.configure({})

@@ -242,6 +242,9 @@ def test_a_cut_or_broken_gzip_is_one_error(log):
         (r"SELECT E'it\'s 5', 'a''b', col1, -2.5e-3, x-1 /* 7 */", "SELECT ?, ?, col1, ?, x-?".replace("?, ?, col1", "?, col1")),
         ("INSERT INTO t VALUES (1, 'a'), (2, $$b$$),\n(3, B'1');", "INSERT INTO t VALUES (?)"),
         ("SELECT $1, $tag$ 'x' $tag$ -- 'y", "SELECT $1, ?"),
+        ("""WITH "a--b" AS (DELETE FROM "it's 5")""", """WITH "a--b" AS (DELETE FROM "it's 5")"""),
+        ("SELECT /* /* */ ' */ a /* /* /* */ */ */", "SELECT a /* */"),
+        (r"SELECT 1 AS somee'\' FROM a$b$, c$b$", "SELECT ? AS somee? FROM a$b$, c$b$"),
     ],
 )  # fmt: skip
 def test_constants_are_not_in_normalised_statements(sql, normal):

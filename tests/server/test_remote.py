@@ -113,9 +113,9 @@ def test_options_that_go_astray_are_noticed_before_a_table_is_touched(place, mon
     """As with a connection pooler that ignores them."""
     connect = Remote.connect
 
-    def pooled(self, dbname=None):
+    def pooled(self, dbname=None, **role):
         self._parameters.pop("options", None)
-        return connect(self, dbname)
+        return connect(self, dbname, **role)
 
     monkeypatch.setattr(Remote, "connect", pooled)
     with pytest.raises(PreflightError, match="ignores connection options"):
@@ -141,6 +141,8 @@ def test_settings_hold_for_our_sessions_and_those_of_the_load_alone(own, foreign
         assert (foreign.set_for(), foreign.altered()) == (former, {})
         remote.configure({}, journal.scope())
         assert remote.value("SHOW work_mem") == "5MB"
+        remote._begin_sessions_with({"bench.own": (words := "a\t-cwork_mem=9MB\n\\ b")})
+        assert [remote.value("SHOW bench.own"), remote.value("SHOW work_mem")] == [words, "5MB"]
 
 
 def test_what_no_session_may_have_for_itself_everybody_gets_and_the_former_return(foreign, journal, place):

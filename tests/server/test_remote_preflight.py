@@ -66,11 +66,11 @@ def test_the_check_reports_connections_rights_disk_and_host(foreign):
         ([], WIDE, {"shared_buffers": "1GB"}, "shared_buffers = 1GB: needs a restart of the server"),
         ([], WIDE, {"block_size": 8192}, "is fixed when the server is built"),
         ([], WIDE, {"no_such_thing": 1}, "no_such_thing = 1: the server has no such parameter"),
-        ([], WIDE, {"fsync": False}, "would endanger every database"),
+        ([], WIDE, {"FSYNC": False}, "would endanger every database"),
         ([], WIDE, {"full_page_writes": "off"}, "would endanger every database"),
         ([], WIDE, {"fsync": True, "synchronous_commit": False}, None),
         ([], WIDE, {"search_path": "public"}, None),
-        ([], OWN, {"search_path": "public"}, "the tables are in a schema of benchlib"),
+        ([], OWN, {"Search_Path": "public"}, "the tables are in a schema of benchlib"),
         ([], WIDE, {"work_mem": "8 pigs", "jit": "perhaps"}, 'parameter "work_mem": "8 pigs"; jit = perhaps: '),
         ([], "maker", {"work_mem": "8MB", **TIMEOUT}, "“maker”: checkpoint_timeout applies to the whole server: set server_wide: true"),
         ([], "maker", TIMEOUT, "GRANT ALTER SYSTEM ON PARAMETER checkpoint_timeout TO maker"),
@@ -117,6 +117,8 @@ def test_too_many_clients(foreign):
     assert "98 connections needed, 97 free: use at most 92 clients" in refusal(clients=93)
     with foreign.cluster.connect("postgres"):
         assert "96 free" in refusal("maker", clients=92), "an ordinary role counts others' sessions too"
+    with foreign.given("GRANT pg_read_all_stats TO guest"):
+        assert "12 free" in refusal({"server": "guest", "in_place": True}, clients=8)
 
 
 def test_all_missing_rights_are_reported_as_sql_that_suffices(foreign, trials, unguarded):

@@ -2,13 +2,16 @@
 
 import contextlib
 from typing import Any
+from unittest.mock import Mock
 
+import psutil
 import psycopg
 import pytest
 from clusters import bench_plan
 from hosts import ending, meanwhile, run_for_real
 
-from benchlib.errors import BrakeError, InputError, PreflightError, StudyError
+from benchlib.errors import BrakeError, InputError, PreflightError, ServerError, StudyError
+from benchlib.host.shell import Shell
 from benchlib.levers import BY_KEY
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
@@ -113,6 +116,28 @@ def test_each_bound_is_named_with_its_value(foreign):
                 pass
 
 
+def test_a_server_that_is_stopped_ends_the_load(foreign):
+    with Remote(Target(server="boss", in_place=True)).connect() as ours:
+        backend = psutil.Process(ours.info.backend_pid)
+        with contextlib.ExitStack() as resumed, braking(ours, {}) as check:
+            resumed.callback(backend.resume)
+            backend.suspend()
+            with pytest.raises(BrakeError, match="did not answer"):
+                Shell().run(["sleep", "60"], watch=check)
+
+
+def test_a_load_ends_when_no_connection_is_free(foreign, monkeypatch):
+    remote = Remote(Target(server="boss", in_place=True))
+    with contextlib.closing(remote.connect()) as load:
+        load.execute(f"SET application_name = '{IN_PLACE}'")
+        braked = remote.braked()
+        braked.__enter__()
+        monkeypatch.setattr(remote, "connect", Mock(side_effect=ServerError("too many clients")))
+        braked.__exit__(BrakeError, BrakeError(), None)
+        with pytest.raises(psycopg.OperationalError):
+            load.execute("SELECT 1")
+
+
 def test_default_bounds_are_of_the_server(foreign):
     with foreign.cluster.connect("postgres") as connection:
         assert Brakes(lag_s=3).bounds(connection) == {"connections": 80, "active": 10, "lag_s": 3}
@@ -142,6 +167,7 @@ def test_a_copy_of_a_template_database(foreign, journal):
         assert "postgres: ALTER DATABASE shop_copy IS_TEMPLATE true" in refusal("shop_copy", "maker")
         assert journal.undo() == []
     assert "the server has no database shop_coppy to copy" in refusal("shop_coppy")
+    assert "while benchlib is connected to it" in refusal("postgres")
 
 
 def test_a_template_database_needs_an_external_server():

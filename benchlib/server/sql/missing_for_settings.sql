@@ -10,7 +10,7 @@ SELECT name, value, wide, reason, help FROM ours, given LEFT JOIN LATERAL (VALUE
     (format('%%s = %%s: needs a restart of the server; benchlib does not restart external servers', name, value), NULL,
      context = 'postmaster'),
     (format('%%s = %%s: is fixed when the server is built or initialised', name, value), NULL, context = 'internal'),
-    (format('%%s = %%s: the tables are in a schema of benchlib', name, value), NULL, %(own)s AND name = 'search_path'),
+    (format('%%s = %%s: the tables are in a schema of benchlib', name, value), NULL, %(own)s AND lower(name) = 'search_path'),
     (format('%%s applies to the whole server: in place, only settings of a session can differ', name), NULL,
      %(in_place)s AND context NOT IN ('user', 'superuser', 'postmaster', 'internal')),
     (format('%%s: every session is read-only in place', name), NULL, %(in_place)s AND lower(name) LIKE '%%transaction_read_only'),

@@ -54,7 +54,8 @@ _DURATION = re.compile(
 _LOGGED = re.compile(r"(?:statement|execute [^:]*): (?P<sql>.*)", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+) = (NULL|'(?:[^']|'')*')")
 _CONSTANT = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|[bBxX]?'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w$."])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\b""",
+    r"""--[^\n]*|/\*(?:(?!/\*|\*/).|/\*(?:(?!/\*|\*/).)*\*/)*\*/|"(?:[^"]|"")*"|(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'"""
+    r"""|(?<![\w$])[bBxX]'[^']*'|'(?:[^']|'')*'|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?\$\1\$|(?<![\w$."])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\b""",
     re.DOTALL,
 )
 _LIST = re.compile(r"\?(?:\s*,\s*\?)+")
@@ -127,10 +128,14 @@ class LogStatements:
         )
 
 
+def _replacement(found: re.Match[str]) -> str:
+    return " " if found[0][:2] in ("--", "/*") else found[0] if found[0][0] == '"' else "?"
+
+
 @lru_cache(256)
 def normalised(sql: str) -> str:
     """Return a statement on one line, ``?`` for constants, without comments."""
-    text = _CONSTANT.sub(lambda match: " " if match[0][:2] in ("--", "/*") else "?", sql)
+    text = _CONSTANT.sub(_replacement, sql)
     return " ".join(_ROWS.sub("(?)", _LIST.sub("?", text)).split()).rstrip("; ")
 
 
