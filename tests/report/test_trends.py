@@ -77,7 +77,7 @@ def test_a_page_of_many_studies_has_a_name_that_a_file_may_have(kept):
         (["one", "other"], "no comparison in common"),
         (["one", "latency"], "judged by one metric"),
         (["one", "nope"], "no study 'nope'"),
-        (["one", "../one"], "expected letters"),
+        (["one", "../one"], "expected at most 100 letters"),
     ],
 )
 def test_what_has_nothing_in_common_is_not_compared(names, message, kept):
