@@ -115,7 +115,7 @@ SENTENCES: dict[str, Sentence] = {
     "skipped_transactions": Sentence("Transactions of {level} were skipped: {value}.", "They came too late and no latency counts them.", "Lower the rate, or raise the limit.", 4),
     "rate_not_held": Sentence("{level} did not hold its rate: {value}.", "The latency then depends on how long a trial is.", "Ask for a lower rate, or for more clients.", 2),
     "client_bound": Sentence("The load tool was the bottleneck of {level}: {value} of its CPU was busy.", "The server could have done more.", "Use more threads, or hosts that generate load.", 1),
-    "no_steady_state": Sentence("{level} was not in a steady state: {value}.", "The mean depends on when the trial starts.", "Warm up longer, or run longer trials.", 2),
+    "no_steady_state": Sentence("{level} was not in a steady state. Its mean changes by {value}.", "The mean depends on when the trial starts.", "Warm up longer, or run longer trials.", 2),
     "too_short": Sentence("A steady state of {level} cannot be checked: {value}.", "The start of a trial may differ from the rest.", "Run longer trials, or more of them.", 7),
     "implausible_commit_rate": Sentence("{level} committed faster than the disk can flush: {value}.", "A commit may not have been on disk when it was acknowledged.", "Check the disk's write cache.", 1),
     # --- the machine ---
@@ -127,7 +127,7 @@ SENTENCES: dict[str, Sentence] = {
     "external_server": Sentence("One external server per level was measured.", "Another server of the same kind may differ.", "Repeat the study on a second server.", 5),
     "in_place": Sentence("Levels alternated within seconds on a server in use, with its own traffic.", "The traffic of a block cancels in the comparison; a peak within a trial does not.", "Run many short blocks.", 4),
     # --- the design ---
-    "condition": Sentence("Condition not met at {level}: {value}.", "The effect could not show under the conditions of the run.", "Change the size or the limits so that the condition holds.", 2),
+    "condition": Sentence("{level} missed a condition. Wanted: {value}.", "The effect could not show under the conditions of the run.", "Change the size or the limits so that the condition holds.", 2),
     "durability": Sentence("{level} gives up durability: {value}.", "A crash can lose acknowledged commits.", "Decide whether the gain is worth it.", 2),
     "caveat": Sentence("{value}.", "The study states this limit itself.", "Read it before comparing with other machines.", 3),
     "slower_queries": Sentence(

@@ -114,7 +114,7 @@ def unsteady(
                 continue
             left_out = f"{end} cycle of checkpoints" if whole == 1 else f"{end} {whole} cycles of checkpoints"
             change = float(changes.mean())
-        value = f"its mean changes by {100 * change:+.1f} % without the {left_out} of each trial"
+        value = f"{100 * change:+.1f} % without the {left_out} of each trial"
         concerns.append(Concern("no_steady_state", value, abs(change) > margin, level))
     return concerns + [Concern("too_short", reason, level=level) for level, reason in short.items()]
 

@@ -115,7 +115,7 @@ def unmet(rows: pd.DataFrame) -> list[Concern]:
     return [
         Concern(
             "condition",
-            f"{row['condition']} ({row['wanted']} is wanted, the median is {number_words(row['median'])})",
+            f"{row['condition']} ({row['wanted']}). Measured: {number_words(row['median'])}",
             level=row["of"],
         )
         for row in rows.to_dict("records")
