@@ -24,7 +24,7 @@ study: str = ""
 profile: str = "quick"
 profiles: dict = {"quick": {"blocks": 3}}
 workload: str = "tpcb-like"
-levels: dict = {"defaults": {}, "tuned": {}}
+levels: dict = {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
 clients: int = 4
 run: bool = True
 """

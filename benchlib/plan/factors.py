@@ -187,10 +187,7 @@ def _combinations(
             raise InputError(f"parameter grid: two combinations are named “{name}”; rename their values")
         cells[name] = dict(zip(parts, ends, strict=True))
         # merge before reading: shares of memory depend on the whole level
-        patches = (
-            {key: value for key, value in parts[d][end].items() if value} for d, end in cells[name].items()
-        )
-        levels[name] = read(name, reduce(patched, patches, {}))
+        levels[name] = read(name, reduce(patched, (parts[d][end] for d, end in cells[name].items()), {}))
     if isinstance(only, list):
         if unknown := set(only) - levels.keys():
             raise InputError(

@@ -299,18 +299,19 @@ class Declared(BaseModel, frozen=True):
         workloads, versions = (list(map(str, values.get(key) or ())) for key in ("workloads", "versions"))
         if not workloads and not versions:
             return values
+        if any(isinstance(version, float) for version in values.get("versions") or ()):
+            raise ValueError('versions: write each as text, such as "17.10": a number loses its last zeros')
         workloads, versions = workloads or [values.get("workload", "")], versions or [*_IN_WHEEL]
+        names = [PurePath(name).stem if "/" in name else name for name in workloads]
         if wrong := [name for name in versions if not VERSION.fullmatch(name)]:
             raise ValueError(
                 f"versions: {wrong[0]!r} is not a version such as 17 or 17.10; give other builds as levels"
             )
-        if len({*versions}) < 2 or len({*versions}) < len(versions) or len({*workloads}) < len(workloads):
+        if len({*versions}) < 2 or len({*versions}) < len(versions) or len({*names}) < len(names):
             raise ValueError("workloads and versions: want two versions or more, and each name once")
         builder = values.get("builder") or one_builder(versions)
         grid = {
-            "workload": {
-                PurePath(name).stem if "/" in name else name: {"workload": name} for name in workloads
-            },
+            "workload": {name: {"workload": path} for name, path in zip(names, workloads, strict=True)},
             "version": {name: {"postgres": f"{name} {builder}"} for name in versions},
         }
         return {**values, "levels": {}, "grid": grid, "along": "version", "workload": workloads[0],
@@ -325,7 +326,7 @@ class Declared(BaseModel, frozen=True):
 
 def one_builder(versions: Iterable[str]) -> str:
     """Return the builder that has all versions."""
-    return WHEEL if {version.partition(".")[0] for version in versions} <= {*_IN_WHEEL} else PACKAGES
+    return WHEEL if {str(version).partition(".")[0] for version in versions} <= {*_IN_WHEEL} else PACKAGES
 
 
 AS_RUN = "question_as_run"

@@ -160,6 +160,10 @@ def _as_matrix(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]
     if own or not {"levels", "only", "against", "answers", "workload"} & {*given}:
         sizes = values["profiles"].get(values.get("profile"), {})
         values = values | {name: sizes[name] for name in _MATRIX if name in sizes and name not in own}
+        if wrong := [name for name in _MATRIX if not isinstance(values[name], list)]:
+            raise InputError(
+                f"parameter profiles: {wrong[0]} needs a list (got {reprlib.repr(values[wrong[0]])})"
+            )
     if not any(values[name] for name in _MATRIX):
         return values
     for name in {"levels", "grid"} & {*given}:
@@ -183,6 +187,11 @@ def _without_levels(profiles: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Empty parameters that name the notebook's levels if the user gives others."""
+    profiles = values.get("profiles", {})
+    if wrong := next((name for name in profiles if not isinstance(profiles[name], Mapping)), None):
+        raise InputError(
+            f"parameter profiles: '{wrong}' needs sizes by name (got {reprlib.repr(profiles[wrong])})"
+        )
     if values.keys() >= {*_MATRIX, "profiles"}:
         values = _as_matrix(values, given)
         if any(values[name] for name in _MATRIX):

@@ -1,22 +1,34 @@
 """From a notebook's parameters to a study."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PositiveInt, ValidationError
 
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.factors import make_factor, patched
-from benchlib.plan.level import Level, LevelKey, SettingValue, Values, first_problem, resolve_memory_shares
+from benchlib.plan.level import (
+    Level,
+    LevelKey,
+    LoadPatch,
+    SettingValue,
+    Values,
+    first_problem,
+    resolve_memory_shares,
+)
 from benchlib.plan.metrics import MOST_ANSWERS
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Declared, Factor, Load, Plan, Study, among
 from benchlib.plan.workload import Workload
 
+_Patch = TypeVar("_Patch", Level, LoadPatch)
 _SPARE_CONNECTIONS = 20
+_MERGED = {"settings", "host", "load", "variables"}
+"""Keys that merge by name: an empty one changes nothing."""
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
 
@@ -105,7 +117,7 @@ def make_study(
 
         def read(name: str, patch: Values) -> Level:
             def data_mib() -> int:
-                used = patch.get("workload") or base_patch.get("workload") or declared.workload
+                used = patch.get("workload", base_patch.get("workload")) or declared.workload
                 return workload(used).data_mib(sizes.scale)
 
             return _level(name, patch, memory_bytes, {"levers": levers, "data_mib": data_mib})
@@ -125,7 +137,7 @@ def make_study(
             raise InputError(
                 "parameter clients: every level sets its own number; leave it out, or change the levels"
             )
-        factor, base = _with_room(factor, base, load)
+        factor, base, load = _undone(factor, base, load)
         levels = [base, *factor.levels.values()]
         metric = _metric(declared, load, levels)
         if metric.startswith("latency_p"):  # only the log of all transactions gives quantiles
@@ -146,6 +158,9 @@ def make_study(
             looks=LOOKS if sizes.blocks == "auto" else (),
             samples=values.get("samples", {}),
         )
+        plan = _with_room(plan)
+        if not declared.shares_of:  # of two settings, "only a" is "without b"
+            _check_differences(plan)
         works = [plan.level_workload(level) for level in factor.levels]
         if all(work.data and work.by_query and work.scripts[1:] for work in works):
             plan = plan.changed(load=load.changed(transaction_log=True))  # for the p95 of each query
@@ -229,16 +244,59 @@ def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any])
     return level.changed(settings=settings)
 
 
-def _with_room(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level]:
-    """Raise ``max_connections`` for the clients, unless set."""
-    room = max(load.clients, *(level.over(base).load.clients or 0 for level in factor.levels.values()))
-    if "max_connections" in base.settings or room + _SPARE_CONNECTIONS <= 100:
-        return factor, base
-    raised: dict[str, SettingValue] = {"max_connections": room + _SPARE_CONNECTIONS}
+def _undone(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level, Load]:
+    """Move what a level undoes by null from the base to the other levels: a saved null changes nothing."""
+    levels = factor.levels
+    if any("rate" in level.load.model_fields_set and level.load.rate is None for level in levels.values()):
+        base = base.changed(load=base.load.changed(rate=base.load.rate or load.rate))
+        load = load.changed(rate=None)
+    base_load, loads = _moved(base.load, {name: level.load for name, level in levels.items()})
+    base, levels = _moved(base.changed(load=base_load), levels)
+    levels = {name: level.changed(load=loads[name]) for name, level in levels.items()}
+    return factor.changed(levels=levels), base, load
+
+
+def _moved(base: _Patch, levels: dict[str, _Patch]) -> tuple[_Patch, dict[str, _Patch]]:
+    given = {
+        key: getattr(base, key)
+        for level in levels.values()
+        for key in level.model_fields_set - _MERGED
+        if getattr(level, key) in (None, (), {}) and getattr(base, key)
+    }
+    moved = {
+        name: level.changed(
+            **{key: value for key, value in given.items() if key not in level.model_fields_set}
+        )
+        for name, level in levels.items()
+    }
+    return base.changed(**{key: type(base).model_fields[key].default for key in given}), moved
+
+
+def _check_differences(plan: Plan) -> None:
+    first = dict[str, str]()
+    for name in plan.factor.levels:
+        parts = plan.level(name).without_load(), plan.level_workload(name), plan.level_load(name)
+        other = first.setdefault(json.dumps(parts, default=dict), name)
+        if name not in {other, *plan.factor.controls, *plan.factor.repeats}:
+            raise InputError(
+                f"levels “{other}” and “{name}” are the same; for an A/A control, set 'controls'"
+            )
+
+
+def _with_room(plan: Plan) -> Plan:
+    """Raise ``max_connections`` for all clients, unless set."""
+    factor, base = plan.factor, plan.base
+    rooms = (
+        plan.level_load(name).clients + plan.level_workload(name).clients_beside for name in factor.levels
+    )
+    room = max(rooms) + _SPARE_CONNECTIONS
+    if "max_connections" in base.settings or room <= 100:
+        return plan
+    raised: dict[str, SettingValue] = {"max_connections": room}
     if not any(level.target for level in factor.levels.values()):
-        return factor, base.changed(settings={**base.settings, **raised})
+        return plan.changed(base=base.changed(settings={**base.settings, **raised}))
     levels = {
         name: level if level.target else level.changed(settings={**raised, **level.settings})
         for name, level in factor.levels.items()
     }
-    return factor.changed(levels=levels), base
+    return plan.changed(factor=factor.changed(levels=levels))

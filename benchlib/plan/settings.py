@@ -11,7 +11,7 @@ from benchlib.plan.level import SettingValue
 
 _BYTES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SHOWN = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)(?: (?:x )?(\d*)([A-Za-z]+))?")
+_SHOWN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?: (?:x )?(\d*)([A-Za-z]+))?")
 
 SETTINGS_FILE = re.compile(r"[^\n=]+\.conf|[^\s=]+")
 """Matches the name of a parameter file; other text is the file's content."""
@@ -31,7 +31,7 @@ _CONF_LINE = re.compile(
 )
 _LONGEST_LINE = 8192
 _INCLUDES = ("include", "include_if_exists", "include_dir")
-_ESCAPED = re.compile(r"\\([0-7]{1,3}|.)|''")
+_ESCAPED = re.compile(r"\\((?:[0-7]{1,3}\\)*[0-7]{1,3}|.)|''")
 _ESCAPES = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
 
 
@@ -66,7 +66,9 @@ def _unescaped(mark: re.Match[str]) -> str:
     escaped: str | None = mark[1]
     if escaped is None:
         return "'"
-    return chr(int(escaped, 8) & 255) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
+    if escaped[0] not in "01234567":
+        return _ESCAPES.get(escaped, escaped)
+    return bytes(int(byte, 8) & 255 for byte in escaped.split("\\")).decode(errors="replace")
 
 
 def shown(value: str, unit: str | None) -> str:

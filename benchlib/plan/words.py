@@ -58,13 +58,23 @@ def rate_words(plan: Plan, name: str) -> str:
 
 _SCRUBBED = (
     (re.compile(r"\b\w[\w+.-]*://\S+"), "(a URI)"),
-    (re.compile(r"\b(password|passfile|host|hostaddr|user|port|service)=('[^']*'|\S+)"), r"\1=…"),
-    (re.compile(r'(server (?:at|on socket) )"[^"]*"(?: \([^)]*\))?(?:, port \d+)?'), r"\1…"),
-    (re.compile(r'\b(user|role|host|database) "[^"]*"'), r'\1 "…"'),
-    (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])"), "(an address)"),
-    (re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]*[0-9a-fA-F]"), "(an address)"),
     (
-        re.compile(r"(?<![\w./~-])~?(?:/[\w.+@-]+){2,}/?"),
+        re.compile(
+            r"\b(\w*password|passfile|host|hostaddr|user|port|service)([ \t]*=[ \t]*)('(?:[^'\\]|\\.)*'?|\S+)"
+        ),
+        r"\1\2…",
+    ),
+    (re.compile(r'(server (?:at|on socket) )"[^"]*"(?: \([^)]*\))?(?:, port \d+)?'), r"\1…"),
+    (re.compile(r'\b(user|role|host|host name|address|database|service) "[^"]*"'), r'\1 "…"'),
+    (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])"), "(an address)"),
+    (
+        re.compile(
+            r"(?<![\w:.])(?=:*\w[\w:]*::|::\w|\w+::|(?:\w+:){3})(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:])"
+        ),
+        "(an address)",
+    ),
+    (
+        re.compile(r"(?<![\w./~-])~?(?:/[\w.+@-]+(?: [\w.+@-]+)*(?=/))+/[\w.+@-]*"),
         lambda match: "…/" + match[0].rstrip("/").rpartition("/")[2],
     ),
 )
@@ -79,7 +89,9 @@ def scrubbed(text: str) -> str:
 
 
 _VALUES = re.compile(
-    r"""'(?:[^']|'')*'|"[^"]*"|(?<=\()[^()]*(?=\)(?: already exists| is not present|\.))|(?<=LINE ).*"""
+    r"""(?:(?<!\w)|(?<=\b[eEbBxX]))'(?:[^']|'')*'|"[^"]*"|«[^»]*»|»[^«]*«|[“„][^“”]*[“”]
+    |(?<=\()(?:.*(?=\))|[^()]*)|(?<=[^\W\da-z]{2}\ )\d+\ ?:.*""",  # LINE 1: in the server's language
+    re.VERBOSE,
 )
 
 
@@ -92,6 +104,8 @@ _SECRET = re.compile(
     r"primary_conninfo|.*_command|.*passphrase.*|.*password.*|krb_server_keyfile|ssl_.*_file|.*(secret|token|_key).*"
 )
 """Names of settings with secret values."""
+_COMMON = re.compile(r".{0,4}|false|scram-sha-256|\d+", re.IGNORECASE)
+"""Values of such settings that hide nothing; replacing ``true`` everywhere would spoil the downloads."""
 
 
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
@@ -110,7 +124,11 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
             kinds.setdefault(text, "given installation")
         elif key and text.startswith("/"):
             kinds.setdefault(text, "given folder")
-    kinds |= {text: "hidden value" for names, text in texts if text and _SECRET.fullmatch(names[-1].lower())}
+    kinds |= {
+        text: "hidden value"
+        for names, text in texts
+        if not _COMMON.fullmatch(text) and _SECRET.fullmatch(names[-1].lower())
+    }
     alike = {kind: [text for text in kinds if kinds[text] == kind] for kind in kinds.values()}
     return {
         text: f"{kind} {alike[kind].index(text) + 1}" if len(alike[kind]) > 1 else f"a {kind}"

@@ -15,7 +15,8 @@ _EMPTY_MIB = 60
 _PGBENCH_MIB = 16  # pgbench's tables and indexes for one unit of scale (documentation: about 15 MB)
 _SCALE = re.compile(r"(?<!:):scale\b")
 _EXPLAINED = re.compile(
-    r"(?:\s|--[^\n]*\n|\()*(?:SELECT|WITH|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE
+    r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|\()*(?:SELECT|WITH|VALUES|TABLE|INSERT|UPDATE|DELETE|MERGE)\b",
+    re.IGNORECASE,
 )
 
 

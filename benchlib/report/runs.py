@@ -137,7 +137,7 @@ def _of_survey(study: Study, data: PageData) -> dict[str, Any]:
     sd = float(median(each.error for each in out)) * math.sqrt(study.blocks / (1 + 1 / arms))
     return {
         "survey": False, "only": [name for name in factor.levels if name in wanted],
-        "baseline": factor.cells[factor.baseline]["version"], "blocks": str(blocks_to_confirm(len(out), sd)),
+        "baseline": factor.cells[factor.baseline][study.declared.along], "blocks": str(blocks_to_confirm(len(out), sd)),
     }  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _absolute(value: Any, key: str = "") -> Any:
     """Return absolute paths: the notebook runs in another folder."""
     if isinstance(value, Mapping):
         return {name: _absolute(inner, str(name)) for name, inner in value.items()}
-    if key == "workloads":
+    if key == "workloads" and isinstance(value, str | list):
         names = value.split(",") if isinstance(value, str) else value
         return [_absolute(str(name).strip(), "workload") for name in names]
     if not isinstance(value, str):

@@ -42,5 +42,6 @@ def refused(left_out: Mapping[str, str] | None = None, **changes: object) -> str
 
 
 def levels(*names: str, **more: object) -> dict[str, object]:
-    """The baseline, and others that change nothing or what is said."""
-    return {"defaults": {}, **{name: {} for name in names}, **more}
+    """The baseline, others that differ in one setting, and those that are given."""
+    plain = {name: {"settings": {"geqo_seed": n / 8}} for n, name in enumerate(names)}
+    return {"defaults": {}, **plain, **more}

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlib.errors import InputError
-from benchlib.plan.model import Study
+from benchlib.plan.level import Level
+from benchlib.plan.model import Plan, Study
 from benchlib.plan.planning import study_name
-from benchlib.plan.workload import Data, Script, Workload
+from benchlib.plan.workload import Beside, Data, Script, Workload
 
 OWN = levels("tuned", slow={"load": {"rate": "10 % of capacity"}})
 RUNGS = {
@@ -145,6 +146,31 @@ def test_the_server_has_room_for_all_clients(clients, wanted):
     assert planned(clients=clients).plan.base.settings.get("max_connections") == wanted
 
 
+def test_background_clients_need_room_too(monkeypatch):
+    beside = WORKLOADS["w"].changed(beside=(Beside(sql="SELECT 1", clients=40),))
+    monkeypatch.setitem(WORKLOADS, "w", beside)
+    assert planned(clients=80).plan.base.settings == {"max_connections": 140}
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "none"),
+    [
+        ("pooler", "transaction", None), ("sql", "CREATE INDEX ON t (i)", None), ("initdb", ["-k"], []),
+        ("load", {"rate": 500.0}, {"rate": None}),
+    ],
+)  # fmt: skip
+def test_an_empty_key_undoes_the_base(key, given, none):
+    plan = planned(base={key: given}, levels={"defaults": {}, "without": {key: none}}).plan
+    plan = Plan.model_validate_json(plan.model_dump_json())
+    assert plan.level("without") == Level()
+    assert plan.level("defaults") == plan.level("control") != Level()
+
+
+def test_a_null_rate_undoes_the_study_s():
+    plan = planned(rate=500, levels={"defaults": {}, "free": {"load": {"rate": None}}}).plan
+    assert [plan.level_load(name).rate for name in ("defaults", "free")] == [500, None]
+
+
 def test_a_server_that_is_not_ours_has_the_room_that_its_owner_gave_it():
     asked = levels(own={"settings": {"max_connections": 300}}, cloud={"target": "cloud"})
     plan = planned(clients=200, levels=asked).plan
@@ -195,6 +221,8 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
         ({"profiles": {"quick": {"clients": "x", "threads": 0}}}, "(and 1 more)"),
         ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
         ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
+        ({"levels": {"defaults": {}, "a": {}}}, "levels “defaults” and “a” are the same"),
+        ({"levels": {"defaults": {}, "a": {"workload": "w"}}}, "levels “defaults” and “a” are the same"),
         ({"levels": {}}, "parameter levels: no level can run"),
         ({"levels": levels("control")}, "level “control”: this name is reserved"),
         ({"levels": {"defaults": {}, 16: {}}}, "levels.16: Input should be a valid string"),

@@ -57,7 +57,7 @@ def test_shares_of_memory_and_data_are_those_of_the_whole_combination():
 
 @pytest.mark.parametrize(("stem", "count"), [("d", 7), ("a_parameter_with_a_long_name_", 11)])
 def test_a_screening_runs_24_of_the_combinations_named_by_dimension(stem, count):
-    grid = {f"{stem}{number}": {"-": {}, "+": {"settings": {"jit": "off"}}} for number in range(count)}
+    grid = {f"{stem}{number}": {"-": {}, "+": {"settings": {f"a.b{number}": 1}}} for number in range(count)}
     factor = crossed(along="", grid=grid, screen=True).factor
     assert (len(factor.levels), factor.baseline) == (25, "none")
     assert set(factor.levels) - {"control"} == set(factor.cells)
@@ -127,7 +127,7 @@ def test_levels_that_cannot_be_run_are_left_out_with_those_that_hang_on_them():
 
 
 def test_of_a_grid_the_next_in_line_is_compared_with_or_the_last_other_dimension():
-    disks = {"disk": {**DISK, "faster": {}}, "clients": CLIENTS}
+    disks = {"disk": {**DISK, "faster": {"settings": {"work_mem": "8MB"}}}, "clients": CLIENTS}
     factor = crossed(["slow, 4 clients", "slow, 8 clients"], grid=disks).factor
     assert factor.baseline == "fast, 4 clients"
     assert factor.against == {f"faster, {clients}": f"fast, {clients}" for clients in CLIENTS}

@@ -1,10 +1,15 @@
 """Workloads and versions become a grid of one builder, compared with one version of the same workload."""
 
+from types import SimpleNamespace
+
 import pytest
 from asked import VALUES, planned, refused
 
+from benchlib.errors import InputError
 from benchlib.plan.model import PACKAGES, WHEEL
 from benchlib.plan.parameters import Parameter, checked
+from benchlib.report.runs import _of_survey
+from benchlib.stats.limits import STANDS_OUT
 
 MATRIX = {"workloads": ["w", "reads"], "versions": ["16", "18"], "baseline": ""}
 
@@ -32,10 +37,24 @@ def test_a_survey_repeats_the_references_and_has_no_other_control():
 
 
 @pytest.mark.parametrize(
-    ("versions", "why"), [(["16"], "two versions"), (["16", "x"], "'x' is not a version")]
+    ("versions", "why"),
+    [(["16"], "two versions"), (["16", "x"], "'x' is not a version"), ([17.1, "18"], "as text")],
 )
 def test_what_makes_no_matrix_is_refused(versions, why):
     assert why in refused(**{**MATRIX, "versions": versions})
+
+
+@pytest.mark.parametrize("workloads", [["/a/x.toml", "/b/x.toml"], ["w", "/b/w.toml"]])
+def test_two_workloads_of_one_name_make_no_matrix(workloads):
+    assert "each name once" in refused(**{**MATRIX, "workloads": workloads})
+
+
+def test_a_confirmed_survey_keeps_the_value_along_its_dimension():
+    grid = {name: {end: {"settings": {name: end}} for end in ("on", "off")} for name in ("jit", "fsync")}
+    study = planned(levels={}, baseline="", grid=grid, along="fsync", survey=True)
+    out = SimpleNamespace(verdict=STANDS_OUT, level="on, off", against="on, on", error=0.05)
+    own = _of_survey(study, SimpleNamespace(comparisons=[out]))  # type: ignore[arg-type]
+    assert (own["baseline"], own["only"]) == ("on", ["on, on", "on, off"])
 
 
 PARAMETERS = {
@@ -51,6 +70,12 @@ def test_a_list_is_text_with_commas_too_and_a_version_that_is_named_is_not_left_
     values = checked(PARAMETERS, {"workloads": "w, reads", "versions": "16,18", "profile": "full"})
     assert (values["workloads"], values["versions"]) == (["w", "reads"], ["16", "18"])
     assert (values["answers"], values["baseline"], values["leave_out"]) == ({}, "", False)
+
+
+@pytest.mark.parametrize("sizes", [5, None, {"workloads": 5}, {"versions": "16"}, {"versions": None}])
+def test_a_profile_of_another_type_is_refused(sizes):
+    with pytest.raises(InputError, match="parameter profiles"):
+        checked(PARAMETERS, {"profiles": {"quick": sizes}})
 
 
 def test_a_profile_may_be_a_matrix_unless_levels_are_chosen():

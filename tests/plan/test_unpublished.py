@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from benchlib.plan.level import Level
 from benchlib.plan.words import given_folders, rate_words, time_words, unpublished, without, without_values
-from benchlib.plan.workload import HIDDEN, Beside, Data, Invariant, Script, Workload
+from benchlib.plan.workload import HIDDEN, Beside, Data, Invariant, Script, Workload, explainable
 
 SECRET = "SELECT salary FROM people"
 
@@ -55,6 +55,14 @@ def test_data_have_one_source(sources, why):
         Data.model_validate(sources)
 
 
+@pytest.mark.parametrize(
+    ("sql", "has"),
+    [("/* a * b */ SELECT 1", True), ("-- a\n(SELECT 1)", True), ("/* SELECT */ VACUUM", False)],
+)
+def test_a_comment_before_a_statement_does_not_hide_its_plan(sql, has):
+    assert explainable(sql) is has
+
+
 def test_scripts_of_one_title_are_told_apart():
     scripts = (Script(sql="SELECT 1", title="a"), Script(sql="SELECT 2", title="a"), Script(sql="SELECT 3"))
     assert Workload(name="w", title="w", scripts=scripts).queries == (
@@ -100,8 +108,22 @@ def test_a_rate_that_is_a_share_of_a_known_capacity_says_both(plan_of):
     assert rate_words(plan.changed(capacity_tps=1000.0), "paced") == "600 tps (60 % of capacity)"
 
 
-def test_a_message_loses_what_it_quotes():
-    assert "ann@example.com" not in without_values("Key (mail)=(ann@example.com) already exists.")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Key (mail)=(ann@x) already exists.", "La clé « (mail)=(ann@x) » existe déjà.",
+        "Schlüssel (mail)=(ann@x) existiert bereits.", "Schlüssel »ann@x«", "Failing row contains (1, ann@x).",
+        "Key (mail)=(a(b) ann@x) already exists.", "can't read 'ann@x'", "at E'ann@x'", "ZEILE 1: SELECT ann@x",
+        "LIGNE 1 : SELECT ann@x",
+    ],
+)  # fmt: skip
+def test_a_message_loses_its_values(message):
+    assert "ann@x" not in without_values(message)
+
+
+@pytest.mark.parametrize("value", ["true", "", ":", "off", "scram-sha-256"])
+def test_common_values_of_secret_settings_are_not_replaced(plan_of, value):
+    assert unpublished(plan_of(), {"archive_command": value}) == {}
 
 
 def test_levels_that_differ_in_one_setting_alone_are_a_group(plan_of):

@@ -24,7 +24,7 @@ study: str = ""  # its name
 profile: str = "quick"  # which
 profiles: dict = {"quick": {"blocks": 3}}  # by name
 workload: str = "tpcb-like"  # which
-levels: dict = {"defaults": {}, "tuned": {}}  # by name
+levels: dict = {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}  # by name
 clients: int = 4  # sessions
 run: bool = True  # else it is shown
 """
