@@ -90,7 +90,8 @@ def test_a_listener_that_fails_blocks_no_kernel(notebook_of, data_root):
 
 
 def test_a_kernel_whose_start_failed_does_not_stay(notebook_of, data_root, monkeypatch):
-    monkeypatch.setattr("jupyter_client.manager.KernelManager.client", Mock(side_effect=OSError("no socket")))
+    fails = Mock(side_effect=OSError("no socket"))
+    monkeypatch.setattr("jupyter_client.manager.KernelManager._connect_control_socket", fails)
     with pytest.raises(NotebookError, match="no socket"):
         execute(notebook_with(notebook_of, FIRST), {})
     assert not [each for each in psutil.Process().children() if "ipykernel_launcher" in each.cmdline()]
