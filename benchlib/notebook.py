@@ -75,7 +75,7 @@ def _parameters(caller: str) -> dict[str, Any]:
     if shell is None:
         raise InputError(f"{caller}() reads a notebook's parameters: call it from one")
     if pipe := os.environ.pop(PROGRESS_VARIABLE, ""):
-        _listener.append(Path(pipe).open("w", buffering=1))  # noqa: SIM115 - as long as the kernel lives
+        _listener.append(Path(pipe).open("w", buffering=1, encoding="utf-8"))  # noqa: SIM115 - for ever
     install(shell)
     return from_history(list(shell.user_ns["In"]), shell.user_ns)
 

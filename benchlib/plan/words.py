@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
 from benchlib.plan.level import Level
-from benchlib.plan.model import Plan
+from benchlib.plan.model import Plan, Study
+from benchlib.plan.settings import SETTINGS_FILE
 
 HOST_GRANTS = (
     "GRANT pg_read_server_files TO our_role; "
@@ -101,11 +103,15 @@ def without_values(text: str) -> str:
 
 
 _SECRET = re.compile(
-    r"primary_conninfo|.*_command|.*passphrase.*|.*password.*|krb_server_keyfile|ssl_.*_file|.*(secret|token|_key).*"
+    r"(?!password_encryption|.*_reload$)(primary_conninfo|.*_command|.*passphrase.*|.*password.*|krb_server_keyfile|ssl_.*_file|.*(secret|token|_key).*)"
 )
 """Names of settings with secret values."""
-_COMMON = re.compile(r".{0,4}|false|scram-sha-256|\d+", re.IGNORECASE)
+_COMMON = re.compile(r".{0,4}|false|scram-sha-256", re.IGNORECASE)
 """Values of such settings that hide nothing; replacing ``true`` everywhere would spoil the downloads."""
+_OF_LEVELS = {"answers", "against", "over"}
+"""Parameters whose keys are names of levels."""
+_OF_FILES = {"workload", "workloads", "fleet", "settings"}
+"""Parameters that may name a file, of which only the name is published."""
 
 
 def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
@@ -122,18 +128,31 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
             kinds.setdefault(text, "server by URI")
         elif key == "postgres" and "/" in text:
             kinds.setdefault(text, "given installation")
-        elif key and text.startswith("/"):
+        elif key and text.startswith(("/", "~")):
             kinds.setdefault(text, "given folder")
     kinds |= {
         text: "hidden value"
         for names, text in texts
-        if not _COMMON.fullmatch(text) and _SECRET.fullmatch(names[-1].lower())
+        if not _COMMON.fullmatch(text)
+        and _OF_LEVELS.isdisjoint(names)
+        and _SECRET.fullmatch(names[-1].lower())
     }
     alike = {kind: [text for text in kinds if kinds[text] == kind] for kind in kinds.values()}
-    return {
+    paths = [path.strip() for names, text in texts if names[-1] in _OF_FILES for path in text.split(",")]
+    named = {path: PurePath(path).name for path in paths if "/" in path and SETTINGS_FILE.fullmatch(path)}
+    return named | {
         text: f"{kind} {alike[kind].index(text) + 1}" if len(alike[kind]) > 1 else f"a {kind}"
         for text, kind in kinds.items()
     }
+
+
+def private_texts(study: Study, declared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
+    """Return the private texts of a study's pages and files with replacements.
+
+    ``declared`` adds the values in the notebook's own parameters cell.
+    """
+    hidden = unpublished(study.plan, {"given": study.parameters, "declared": declared})
+    return {why: scrubbed(without(why, hidden)) for why in study.left_out.values()} | hidden
 
 
 def _texts(value: object, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -157,6 +157,10 @@ class _Papermill(threading.Thread):
         except Exception as reason:
             self.reason = reason
         finally:
+            # nbclient leaves a kernel whose start failed; of one that has ended there is no process here
+            if process := getattr(getattr(self.manager, "provisioner", None), "process", None):
+                process.kill()
+                process.wait()
             ensure_event_loop().close()  # that of this thread
 
     def _go_on(self, **_: object) -> None:
@@ -175,11 +179,12 @@ class _Papermill(threading.Thread):
     def progress(self, listen: Listen) -> Iterator[None]:
         # for reading and writing: opening never waits, and reading does not end before the notebook
         descriptor = os.open(self.pipe, os.O_RDWR)
-        with os.fdopen(descriptor, newline="\n", errors="replace") as file:
+        with os.fdopen(descriptor, newline="\n", encoding="utf-8", errors="replace") as file:
 
             def read() -> None:
                 for line in iter(file.readline, f"{_END}\n"):
-                    listen(line[:-1])
+                    with contextlib.suppress(Exception):  # unread, the full pipe would block the kernel
+                        listen(line[:-1])
 
             reader = threading.Thread(target=read, daemon=True)
             reader.start()

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Study
 from benchlib.plan.planning import SAYS_BOTH
+from benchlib.plan.words import private_texts, without
 from benchlib.stats.limits import SENTENCES
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
@@ -198,7 +199,7 @@ def page_data(
         "created": created[:10], "measured_at": created, "benchlib": str(study.provenance.get("benchlib", "")),
         "level_marks": marks, "complete": f"{missing} trials are missing" if missing else "", "left_out": study.left_out,
     }  # fmt: skip
-    return PageData.model_validate(attrs | fields)
+    return PageData.model_validate(without(attrs | fields, private_texts(study)))
 
 
 def repeat_command(name: str, comparison: Mapping[str, Any]) -> str:

@@ -102,7 +102,7 @@ class _Prose(mistune.HTMLRenderer):
 
 
 def _script(name: str) -> tuple[Markup, str]:
-    text = (_TEMPLATES / name).read_text()
+    text = (_TEMPLATES / name).read_text("utf-8")
     return Markup(text), base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

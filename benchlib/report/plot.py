@@ -377,7 +377,8 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
 @styled
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the replay lag of the replicas (one reading a second), a box a level."""
-    rows = _rows(replicas.assign(ms=1000 * replicas["replay_lag_s"]).query("ms > 0"), "ms")
+    readings = _rows(replicas.assign(ms=1000 * replicas["replay_lag_s"]), "ms")
+    rows = _rows(readings.query("ms > 0"), "ms")
     shown = _order(rows)
     ax = _axes(ax, len(shown))
     box = {
@@ -395,6 +396,8 @@ def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     caption = (
         "Line in the box: the median reading; box: the middle half; whiskers: 5 % to 95 % of the readings."
     )
+    if zeros := len(readings) - len(rows):
+        caption += f" Not shown: {zeros:,} of {len(readings):,} readings, which were 0."
     settings = {"xlabel": "replay lag, ms", "ylabel": ""}
     return _done(ax, "Replay lag of the replicas, by level", caption, table, **settings)
 

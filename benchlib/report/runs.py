@@ -24,7 +24,7 @@ from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
-from benchlib.plan.words import unpublished, without
+from benchlib.plan.words import private_texts, without
 from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
 from benchlib.report.notebooks import Node, write_file, write_notebook
 from benchlib.stats.limits import STANDS_OUT
@@ -251,7 +251,7 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[
     from benchlib.report.page import render_notebook
 
     made, mark = root / f"{path.stem}.html", site.overview_mark(path, pages)
-    if pages and made.is_file() and mark in made.read_text():
+    if pages and made.is_file() and mark in made.read_text("utf-8"):
         return made
     notebook = _executed(path, _known(path, {"run": False, **given}), root / f"{path.stem}.ipynb")
     write_notebook(notebook, root / f"{path.stem}.ipynb")
@@ -334,6 +334,9 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     from benchlib.study.frames import OpenStudy, as_data
 
     study = OpenStudy(Experiment(folder, saved))
+    defaults = {key: parameter.default for key, parameter in notebook_parameters(path).items()}
+    hidden = private_texts(saved, defaults)
+    executed = without(executed, hidden)
     frames = shown_frames(executed)
     if "effects" in frames:
         if "queries" not in frames:  # 'benchlib check --by query' reads them
@@ -343,34 +346,32 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     else:  # a notebook that compares nothing
         data = site.judged(name)
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
-    downloads = write_downloads(root, study, executed)
+    downloads = write_downloads(root, study, executed, hidden)
     address = site.address_of(f"{name}.html")
     # a screening or a survey is no comparison of levels
     declared = study.study.declared
-    repeat = "" if declared.screen or declared.survey else repeat_command(name, study.comparison)
+    repeat = (
+        "" if declared.screen or declared.survey else repeat_command(name, without(study.comparison, hidden))
+    )
     write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
     site.keep(data)
     return data
 
 
-def write_downloads(root: Path, study: Any, notebook: Node) -> dict[str, str]:
+def write_downloads(root: Path, study: Any, notebook: Node, hidden: Mapping[str, str]) -> dict[str, str]:
     """Write trials, plan and notebook without private texts; return their labels."""
     from benchlib.study.frames import guarded
 
-    name, plan, parameters = study.name, study.study.plan, study.study.parameters
-    replaced = unpublished(plan, parameters)
-    patches = [parameters, *(level.model_dump() for level in (plan.base, *plan.factor.levels.values()))]
-    paths = {str(patch.get("workload")) for patch in patches} | {*map(str, parameters.get("workloads", ()))}
-    replaced |= {path: Path(path).name for path in paths if "/" in path}
+    name, plan = study.name, study.study.plan
     workloads = {key: work.published() for key, work in plan.workloads.items()}
     published = plan.changed(workload=plan.workload.published(), workloads=workloads)
-    dumped = without(study.study.changed(plan=published).model_dump(mode="json"), replaced)
-    trials = study.trials.map(lambda cell: guarded(without(cell, replaced)))
+    dumped = without(study.study.changed(plan=published).model_dump(mode="json"), hidden)
+    trials = study.trials.map(lambda cell: guarded(without(cell, hidden)))
     notebook["metadata"].pop("papermill", None)
     written = {
         "trials.csv": trials.to_csv(index=False),
         "study.json": json.dumps(dumped, indent=2, ensure_ascii=False) + "\n",
-        "ipynb": json.dumps(without(notebook, replaced), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
+        "ipynb": json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
     }
     for ending, text in written.items():
         write_file(root / f"{name}.{ending}", text)

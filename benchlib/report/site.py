@@ -138,7 +138,7 @@ def pages_and_others(
         if isinstance(data, PageData):
             pages.append(data)
         else:
-            others[name] = scrubbed(str(data))
+            others[name] = str(data)
     return ordered(pages), {name: others[name] for name in sorted(others)}
 
 
@@ -168,13 +168,16 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     ]
     verdicts = list(dict.fromkeys(answer.verdict for answer in every if answer.verdict))
     why = "it has no page yet: run 'benchlib report {}'".format
-    left_out = {**others, **{page.name: why(page.name) for page in pages if page not in with_page}}
+    left_out = {name: scrubbed(reason) for name, reason in others.items()}
+    left_out |= {page.name: why(page.name) for page in pages if page not in with_page}
     summary = notebooks().get("summary")
-    made = (root / "summary.html").read_text() if "summary" in there else ""
+    made = (root / "summary.html").read_text("utf-8") if "summary" in there else ""
     older = bool(made and summary and overview_mark(summary, pages) not in made)
+    alphas = {row["page"].alpha for row in rows}
     index = {
         "rows": rows,
         "axis": Axis.of([row["answer"] for row in rows]),
+        "confidence": f"{100 * (1 - alphas.pop()):.6g} % " if len(alphas) == 1 else "",
         "count": len(every),
         "pages": there,
     }
@@ -185,7 +188,7 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     }.items():
         text = render(f"{name}.html.j2", address=address_of(f"{name}.html"), **values)
         write_file(root / f"{name}.html", text)
-    method = render_prose("How a verdict is made", _METHOD.read_text(), address_of("methodology.html"))
+    method = render_prose("How a verdict is made", _METHOD.read_text("utf-8"), address_of("methodology.html"))
     write_file(root / "methodology.html", method)
     return root / "index.html"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
+from matplotlib import pyplot as plt
 
 from benchlib.errors import BenchlibError, InputError
 from benchlib.plan.metrics import metric as known_metric
@@ -63,7 +64,7 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
     Raises:
         InputError: there are none, or there is no such metric.
     """
-    notebook = Path(notebook).stem
+    notebook = Path(notebook).name.removesuffix(".ipynb")
     saved, remarks = list[tuple[PageData, tuple[object, ...]]](), list[str]()
     if metric:
         known_metric(metric)
@@ -143,6 +144,7 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
             output = {"kind": "html", "html": cleaned(part.to_html(index=False))}
         else:
             output = output_part(figure_output(part)) or {}
+            plt.close(part.get_figure())
         cells.append({"code": "", "outputs": [{**output, "number": number}]})
     cells.append({"prose": Markup('<p><a href="{}.csv">numbers (CSV)</a></p>').format(name)})
     page = root / f"{name}.html"

@@ -86,8 +86,8 @@ def with_builder(values: Values) -> Values:
         PreflightError: none has all, and ``leave_out`` is false.
 
     """
-    versions, name = values.get("versions"), study_name(values)
-    if not versions or values.get("builder") or not all(map(VERSION.fullmatch, map(str, versions))):
+    versions, name = [*map(str, values.get("versions") or ())], study_name(values)
+    if not versions or values.get("builder") or not all(map(VERSION.fullmatch, versions)):
         return values
     if (folder := StudyFolder(name)).exists():
         return {**values, "builder": folder.read().declared.builder}

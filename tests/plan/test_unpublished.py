@@ -88,6 +88,17 @@ def test_folders_secrets_and_installations_of_levels_are_replaced_whole(plan_of)
     }
 
 
+def test_what_is_no_secret_by_its_place_or_value_stays(plan_of):
+    shown = {
+        "answers": {"no_key": "without"},
+        "against": {"no_key": "defaults"},
+        "settings": {"password_encryption": "md5", "ssl_passphrase_command_supports_reload": "on"},
+    }
+    assert unpublished(plan_of(), shown) == {}
+    files = {"workloads": "/home/me/a.toml, tpcb-like", "levels": {"left": {"workload": "~/b.toml"}}}
+    assert unpublished(plan_of(), files) == {"/home/me/a.toml": "a.toml", "~/b.toml": "b.toml"}
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(40.4, "40 s"), (60, "1 min"), (1080, "18 min"), (12_000, "3 h 20 min")]
 )

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from unittest.mock import Mock
 
+import psutil
 import pytest
 from clusters import eventually
 
@@ -21,7 +22,7 @@ words: dict = {}  # any
 run: bool = False  # nothing runs
 """
 FIRST = "from benchlib.notebook import open_summary, progress_line\npages = open_summary()"
-TELLS = "tell = progress_line()\ntell('trial 1 of 2')\ntell('trial 2 of 2, provisional\\neffects')"
+TELLS = "tell = progress_line()\ntell('trial 1 of 2 →')\ntell('trial 2 of 2, provisional\\neffects')"
 LOOKS = """import psutil
 print(size, words, len(pages))
 print({each.laddr.ip for each in psutil.Process().net_connections('inet')} <= {'127.0.0.1'})"""
@@ -36,11 +37,11 @@ def test_a_notebook_runs_with_what_is_given_and_tells_how_far_it_is(notebook_of,
     heard = []
     before = Path.cwd()
     made = execute(path, {"size": 5, "words": {"a": [None, "'\n"]}}, heard.append)
-    assert heard == ["trial 1 of 2", "trial 2 of 2, provisional effects"]
+    assert heard == ["trial 1 of 2 →", "trial 2 of 2, provisional effects"]
     assert Path.cwd() == before
     (printed,) = made["cells"][-1]["outputs"]
     assert printed["text"] == "5 {'a': [None, \"'\\n\"]} 0\nTrue\n"
-    assert "trial 1 of 2" in made["cells"][-2]["outputs"][0]["data"]["text/plain"], "replaced in its place"
+    assert "trial 1 of 2 →" in made["cells"][-2]["outputs"][0]["data"]["text/plain"], "replaced in its place"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,21 @@ def test_an_error_of_the_notebook_s_own_keeps_the_notebook_with_its_traceback(no
     failed, never = raised.value.notebook["cells"][-2:]
     assert "ZeroDivisionError" in str(failed["outputs"])
     assert never["outputs"] == []
+
+
+def test_a_listener_that_fails_blocks_no_kernel(notebook_of, data_root):
+    many = TELLS + "\nfor number in range(200): tell('x' * 1000)"
+    path = notebook_with(notebook_of, FIRST, many, "print('end')")
+    made = execute(path, {}, Mock(side_effect=BrokenPipeError))
+    assert made["cells"][-1]["outputs"][0]["text"] == "end\n"
+
+
+def test_a_kernel_whose_start_failed_does_not_stay(notebook_of, data_root, monkeypatch):
+    fails = Mock(side_effect=OSError("no socket"))
+    monkeypatch.setattr("jupyter_client.manager.KernelManager._connect_control_socket", fails)
+    with pytest.raises(NotebookError, match="no socket"):
+        execute(notebook_with(notebook_of, FIRST), {})
+    assert not [each for each in psutil.Process().children() if "ipykernel_launcher" in each.cmdline()]
 
 
 SAVES = "from benchlib.errors import Interrupted\nraise Interrupted('3 of 9 trials are saved') from None"

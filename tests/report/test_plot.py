@@ -121,6 +121,10 @@ def test_small_multiples_have_a_panel_for_each_row_of_the_grid():
     assert isinstance(plot.multiples(GRID.iloc[:0], DESIGN), Axes | Figure)
 
 
+def test_readings_without_a_lag_are_counted_in_the_caption():
+    assert "Not shown: 1 of 4 readings" in plot.lag(LAG).get_figure().benchlib["caption"]
+
+
 def test_large_changes_are_drawn_as_factors_and_invalid_ones_move_no_axis():
     large = EFFECTS.assign(percent_change=900.0, ci_low=800.0, ci_high=999.0)
     assert plot.effects(large).get_xscale() == "log"

@@ -25,7 +25,7 @@ def again(command_line, tmp_path, monkeypatch):
     """Runs the command that the page of a study names, beside its downloads; the effects that it finds."""
 
     def run(study):
-        write_downloads(tmp_path, study, {"cells": [], "metadata": {}})
+        write_downloads(tmp_path, study, {"cells": [], "metadata": {}}, {})
         found = []
         judge = effects_module.judge
         monkeypatch.setattr(effects_module, "judge", lambda *args, **how: found.append(judge(*args, **how)) or found[-1])  # fmt: skip

@@ -23,7 +23,11 @@ OVERVIEW = (
     'factor: str = "overview"  # its name\nstudies: str = ""  # which\nrun: bool = True  # nothing runs\n'
 )
 LISTS = "from benchlib.notebook import open_summary\nprint('of', [page.name for page in open_summary()])"
-PATHS = {"workload": "/home/me/mine.toml", "levels": {"tuned": {"storage": {"data": "/mnt/fast"}}}}
+PATHS = {
+    "workload": "/home/me/mine.toml",
+    "levels": {"tuned": {"storage": {"data": "/home/me/fast"}}, "left": {"workload": "/home/me/left.toml"}},
+    "profiles": {"unused": {"settings": "/home/me/own.conf"}},
+}
 
 
 def told(lines):
@@ -37,8 +41,19 @@ def reports(tmp_path):
 
 
 def test_a_page_is_its_notebook_executed_and_all_of_it_can_be_taken_along(notebook_of, kept, reports):
-    notebook_of(SHOWN, MINE)
-    kept("mine", 20, about={"parameters": {"clients": 4, "question": "Is it faster?", **PATHS}})
+    own = notebook_of(SHOWN, MINE, "print('a frame with /home/me/fast')")
+    default, private = (
+        json.dumps(text)[1:-1] for text in ('"defaults": {}', '"defaults": {"postgres": "/home/me/pg"}')
+    )
+    own.write_text(own.read_text().replace(default, private))
+    kept(
+        "mine",
+        20,
+        about={
+            "parameters": {"clients": 4, "question": "Is it faster?", **PATHS},
+            "left_out": {"built": "/home/me/pg/bin holds no PostgreSQL"},
+        },
+    )
     page = make_page("mine")
     assert [answer.verdict for answer in page.answers] == ["faster"]
     assert PageData.model_validate_json((reports / "mine.json").read_text()) == page
@@ -47,7 +62,7 @@ def test_a_page_is_its_notebook_executed_and_all_of_it_can_be_taken_along(notebo
     assert "benchlib analyze mine.trials.csv" in html
     assert {path.name for path in reports.iterdir()} == {f"mine.{end}" for end in ("html", "json", "ipynb", "study.json", "trials.csv")}  # fmt: skip
     executed = nbformat.read(reports / "mine.ipynb", as_version=4)
-    assert "added by somebody" in str(executed.cells[-1].outputs)
+    assert "added by somebody" in str(executed.cells[-2].outputs)
     trials = pd.read_csv(reports / "mine.trials.csv")
     assert {*trials["level"]} == {"defaults", "control", "tuned"}
     assert json.loads((reports / "mine.study.json").read_text())["parameters"]["clients"] == 4

@@ -27,15 +27,17 @@ def test_the_index_has_a_row_a_factor_and_the_comparisons_have_one_each(root, pa
         page_of(about={"name": name, "notebook": factor, "title": name.title()}, tuned=10.0, other=-10.0)
         for factor, name in (("memory", "memory"), ("memory", "memory-areas"), ("storage", "storage"), ("storage", "no-page"))
     ]  # fmt: skip
+    pages = [page.model_copy(update={"alpha": 0.005}) for page in pages]
     for page in pages[:3]:
         (root / f"{page.name}.html").touch()
-    index = site.write_site(root, pages, {"hurt": "study.json is <damaged>"})
+    index = site.write_site(root, pages, {"hurt": "/home/me/data/study.json is <damaged>"})
     first, second = rows(index)
     assert "Memory" in first[0]
     assert "Storage" in second[0]
     assert "3 more" in first[5], "of its own study and of the other one"
     text = parsed(index).get_text(" ")
-    assert "study.json is <damaged>" in text
+    assert "…/study.json is <damaged>" in text
+    assert "99.5 % interval" in text
     assert "no-page" in text
     table = rows(root / "comparisons.html")
     assert len(table) == 6, "no controls"

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
+from matplotlib import pyplot as plt
 
 from benchlib.errors import InputError
 from benchlib.plan.level import Level
@@ -59,6 +60,7 @@ def test_effects_are_compared_with_those_of_the_first_and_the_studies_stand_side
     assert csv["percent_change"][0] == pytest.approx(100 * (1.3 / 1.1 - 1), abs=1)
     assert path.with_suffix(".csv").name in [a["href"] for a in page.find_all("a")]
     assert path.with_name("methodology.html").is_file()
+    assert not plt.get_fignums(), "all figures are closed"
 
 
 def test_a_page_of_many_studies_has_a_name_that_a_file_may_have(kept):
@@ -105,7 +107,7 @@ def test_effects_over_time_with_what_was_new(kept, otava):
     kept("c", 30, day=3, **levels(memory="9MB"))
     kept("a", 10, day=1)
     kept("b", 10, day=2)
-    kept("elsewhere", 50, day=4, about={"notebook": "weekly"})
+    kept("elsewhere", 50, day=4, about={"notebook": "week.ly"})
     words, remarks, path = history("template")
     assert remarks == []
     assert words["study"].to_list() == ["a", "b", "c"]
@@ -117,6 +119,8 @@ def test_effects_over_time_with_what_was_new(kept, otava):
     assert {"study", "level", "comparison", "percent_change", "ci_low", "ci_high", "machine", "measured"} <= {*csv}  # fmt: skip
     assert csv["measured"].to_list() == ["2026-01-01", "2026-01-02", "2026-01-03"]
     assert history("notebooks/template.ipynb")[0].equals(words)
+    otava()
+    assert history("week.ly")[0]["study"].to_list() == ["elsewhere"]
 
 
 def test_what_was_run_otherwise_or_is_damaged_is_left_out_and_said(kept, folder_of, otava):
