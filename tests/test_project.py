@@ -173,5 +173,5 @@ def test_every_module_reads_at_one_sitting():
 def test_files_are_touched_in_one_module_alone():
     found = {name: {*acts_on_files(source)} for name, source in MODULES.items() if name != "host/files.py"}
     of_the_kernel = {"levers/control_groups.py": {"folder.mkdir()"}, "host/changes.py": {"group.rmdir()"}}
-    of_a_pipe = {"notebook.py": {"Path(pipe).open('w', buffering=1)"}}
+    of_a_pipe = {"notebook.py": {"Path(pipe).open('w', buffering=1, encoding='utf-8')"}}
     assert {name: acts for name, acts in found.items() if acts} == of_the_kernel | of_a_pipe

@@ -1,6 +1,5 @@
 """From a notebook's parameters to a study."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
@@ -159,8 +158,6 @@ def make_study(
             samples=values.get("samples", {}),
         )
         plan = _with_room(plan)
-        if not declared.shares_of:  # of two settings, "only a" is "without b"
-            _check_differences(plan)
         works = [plan.level_workload(level) for level in factor.levels]
         if all(work.data and work.by_query and work.scripts[1:] for work in works):
             plan = plan.changed(load=load.changed(transaction_log=True))  # for the p95 of each query
@@ -270,17 +267,6 @@ def _moved(base: _Patch, levels: dict[str, _Patch]) -> tuple[_Patch, dict[str, _
         for name, level in levels.items()
     }
     return base.changed(**{key: type(base).model_fields[key].default for key in given}), moved
-
-
-def _check_differences(plan: Plan) -> None:
-    first = dict[str, str]()
-    for name in plan.factor.levels:
-        parts = plan.level(name).without_load(), plan.level_workload(name), plan.level_load(name)
-        other = first.setdefault(json.dumps(parts, default=dict), name)
-        if name not in {other, *plan.factor.controls, *plan.factor.repeats}:
-            raise InputError(
-                f"levels “{other}” and “{name}” are the same; for an A/A control, set 'controls'"
-            )
 
 
 def _with_room(plan: Plan) -> Plan:

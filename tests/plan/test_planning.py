@@ -221,8 +221,6 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
         ({"profiles": {"quick": {"clients": "x", "threads": 0}}}, "(and 1 more)"),
         ({"metric": "tpz"}, "unknown metric 'tpz'; known: tps"),
         ({"baseline": "nothing"}, "parameter baseline: 'nothing' is not among the levels: defaults, tuned"),
-        ({"levels": {"defaults": {}, "a": {}}}, "levels “defaults” and “a” are the same"),
-        ({"levels": {"defaults": {}, "a": {"workload": "w"}}}, "levels “defaults” and “a” are the same"),
         ({"levels": {}}, "parameter levels: no level can run"),
         ({"levels": levels("control")}, "level “control”: this name is reserved"),
         ({"levels": {"defaults": {}, 16: {}}}, "levels.16: Input should be a valid string"),

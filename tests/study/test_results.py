@@ -247,7 +247,7 @@ def test_latencies_of_statements_are_rows_where_the_load_tool_reports_them(run) 
 
 @pytest.mark.parametrize(
     ("private", "shown_text"),
-    [(False, 'role "…" at (an address) did not get “7”'), (True, "role … at (an address) did not get “7”")],
+    [(False, 'role "…" at (an address) did not get “7”'), (True, "role … at (an address) did not get …")],
 )
 def test_warnings_show_no_roles_and_addresses(run, private, shown_text) -> None:
     folder = run()
