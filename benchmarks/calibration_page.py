@@ -108,7 +108,7 @@ def stress_of(cells: pd.DataFrame) -> pd.Series[str]:
         "some levels noisier": cells["noisy"].gt(0),
         "stalls of trials": cells["stalls"].gt(0),
         "heavy tails": cells["tails"].gt(0),
-        "clusters with luck": cells["luck"].gt(0),
+        "clusters that differ by chance": cells["luck"].gt(0),
     }
     return pd.Series(np.select(list(kinds.values()), list(kinds), default="tidy"), cells.index)
 

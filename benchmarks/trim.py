@@ -19,7 +19,7 @@ from benchlib.study.curate import check_idle
 from benchlib.study.records import Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder, checksum, whole
 
-NOTE = "packed; of waits the sums per second are kept, of transactions the second and the latency"
+NOTE = "packed: waits as sums per second, transactions as second and latency"
 """What the provenance of a trimmed study says of its raw files."""
 
 
