@@ -163,10 +163,9 @@ def _differences(rows: Sequence[Any] | Array) -> Array:
 @np.errstate(all="ignore")
 def _figures(readings: Sequence[Raw]) -> dict[str, Array]:
     rises = _rises(readings)
-    # iowait alone may fall: proc(5)
-    ticks = np.sum([rises[name] for name in _CPU if name != "iowait"], axis=0) + np.nan_to_num(
-        rises["iowait"]
-    )
+    # with iowait as it is: it may fall, and idle then rises by as much (proc(5))
+    cpu = np.array([_padded(reading["cpu"], len(_CPU)) for reading in readings], dtype=float)
+    ticks = np.diff(cpu.sum(axis=1))
     seconds = rises["at_s"]
     percent = 100 / np.where(ticks > 0, ticks, np.nan)
     figures = {
