@@ -9,13 +9,20 @@ The order inside a block is random, as in a real design.
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 from scipy.stats import f
 
-from benchlib.stats.sequential import ALPHA, MARGIN, Judged, SequentialPlan, at_looks, judge, stops
-from benchlib.stats.verdicts import POOLED_FROM
+from benchlib.stats.block_model import fit_complete
+from benchlib.stats.dunnett import complete_loading, family_cut
+from benchlib.stats.sequential import ALPHA, SequentialPlan
+from benchlib.stats.verdicts import GRAVE, POOLED_FROM
+
+MARGIN = 0.03
+"""The margin of equivalence, a fraction."""
 
 EFFECT = 0.05
 """The true change, a fraction, for figures of power."""
@@ -107,6 +114,60 @@ def simulate_logs(situation: Situation, sessions: int, rng: np.random.Generator)
     return logs
 
 
+class Judged(NamedTuple):
+    """Simulated comparisons (sessions, c); critical |t| (sessions, 1)."""
+
+    estimate: np.ndarray
+    error: np.ndarray
+    single: np.ndarray
+    family: np.ndarray
+    tost: np.ndarray
+
+    def moved(self, effects: np.ndarray | float) -> "Judged":
+        """Return the same studies with true effects (c,)."""
+        return self._replace(estimate=self.estimate + effects)
+
+    @property
+    def different(self) -> np.ndarray:
+        """Return whether each comparison differs."""
+        return np.asarray(np.abs(self.estimate) > self.family * self.error)
+
+    @property
+    def equivalent(self) -> np.ndarray:
+        """Return whether each comparison is equivalent."""
+        below = np.log1p(MARGIN) - self.estimate >= self.tost * self.error
+        return np.asarray(below & (self.estimate - np.log1p(-MARGIN) >= self.tost * self.error))
+
+
+def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
+    """Judge studies (sessions, blocks, levels), and their first two arms."""
+    return _judged(logs, controls, alpha), _judged(logs[:, :, :2], 0, alpha * GRAVE)
+
+
+def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
+    estimate, error, df, shared = fit_complete(logs, controls)
+    count = estimate.shape[1]
+    family = family_cut(alpha, (complete_loading(1 + controls) * shared,) * count, df)
+    cuts = -stdtrit(df, alpha / 2), family, -stdtrit(df, -np.expm1(np.log1p(-alpha) / count))
+    return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
+
+
+def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+    """Judge studies at each look, with invalid ones (sessions,)."""
+    planned = zip(plan.looks, plan.alphas, strict=True)
+    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
+    return [(fit, control.different[:, 0] & (controls > 0)) for fit, control in judged]
+
+
+def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
+    """Return the look (sessions,) at which studies stop, as in ``decide``."""
+    settled = [
+        (studies.different | studies.equivalent).all(axis=1) | invalid
+        for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
+    ]
+    return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
+
+
 def judge_by_period(logs: np.ndarray, controls: int, period: int) -> tuple[Judged, Judged]:
     """Judge complete studies (sessions, blocks, levels) as ``analyze`` does: the levels, and the first two arms as twins.
 
@@ -150,7 +211,7 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
         "family": float(fit.different.any(axis=1).mean()),
         "coverage": float(1 - single.mean()),
         "power": float((fit.moved(np.log1p(EFFECT)).different[:, 0] & ~invalid).mean()),
-        "equivalent": float(fit.moved(np.log1p(MARGIN)).equivalent().any(axis=1).mean()),
+        "equivalent": float(fit.moved(np.log1p(MARGIN)).equivalent.any(axis=1).mean()),
         "invalid": float(invalid.mean()) if situation.controls else float("nan"),
         "error": float(np.sqrt(ALPHA * (1 - ALPHA) / sessions)),
     }
