@@ -28,23 +28,27 @@ def make_factor(
     Raises:
         InputError: the parameters do not make a factor.
     """
-    cells: dict[str, dict[str, str]] = {}
-    against: dict[str, str] = {}
-    if declared.grid and declared.against:
+    for other in ("levels", "against"):
+        if declared.grid and getattr(declared, other):
+            raise InputError(
+                f"parameters {other} and grid: give only one of them; a grid compares with the baseline, or along a dimension"
+            )
+    if declared.along not in ("", *declared.grid):
+        known = ", ".join(declared.grid)
+        raise InputError(f"parameter along: '{declared.along}' is not a dimension of a grid: {known}")
+    whole, cells = _combined(declared, read, only if isinstance(only, dict) else {})
+    if unknown := {*declared.against, *declared.against.values()} - whole.keys():
+        raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(whole)}")
+    chosen = only if isinstance(only, list) else [*whole]
+    if unknown := {*chosen} - whole.keys():
         raise InputError(
-            "parameter against: a grid compares with the baseline, or along a dimension; leave it out"
+            f"profile {declared.profile}: 'only' names “{min(unknown)}”, which is not among the levels"
         )
-    if declared.along and not declared.grid:
-        raise InputError(
-            "parameter along: listed levels have no dimensions; use 'against' to name references"
-        )
-    if declared.grid:
-        wanted, cells = _combinations(declared, only, read)
-    else:
-        wanted, against = _listed(declared, only, read)
-        for _ in against:  # a level without its reference is left out too, and so on
-            lost = {name: f"its reference “{other}” is left out" for name, other in against.items() if other not in wanted or other in left_out}  # fmt: skip
-            left_out = {**lost, **left_out}
+    wanted = {name: level for name, level in whole.items() if name in chosen}
+    against = {name: _nearest(declared.against, name, wanted) for name in declared.against if name in wanted}
+    for _ in against:  # a level without its reference is left out too, and so on
+        lost = {name: f"its reference “{other}” is left out" for name, other in against.items() if other not in wanted or other in left_out}  # fmt: skip
+        left_out = {**lost, **left_out}
     reasons = {name: left_out[name] for name in wanted if name in left_out}
     levels = {name: level for name, level in wanted.items() if name not in reasons}
     if not levels:
@@ -62,11 +66,14 @@ def make_factor(
         dimensions = [declared.along, *reversed([name for name in declared.grid if name != declared.along])]
         against = next(filter(None, (_along(cells, name, levels, baseline) for name in dimensions)), {})
     if declared.survey:
-        if not against:
+        if not (declared.along and against):
             raise InputError(
                 "parameter survey: needs a grid that is compared along a dimension, as workloads and versions"
             )
-        levels, cells, against = _repeated(levels, cells, against)
+        again = {f"{name}, again {n}": name for name in against.values() for n in range(1, _AGAIN + 1)}
+        levels |= {repeat: levels[name] for repeat, name in again.items()}
+        cells |= {repeat: cells[name] for repeat, name in again.items()}
+        against |= again
     if declared.shares_of:
         levels = _shares(declared.shares_of, levels, baseline)
     count = 0 if declared.survey else declared.controls  # each reference of a survey is repeated
@@ -83,23 +90,6 @@ def make_factor(
         cells={name: cell for name, cell in cells.items() if name in levels},
     )
     return factor, reasons
-
-
-# --- levels that are listed ---------------------------------------------------------
-
-
-def _listed(declared: Declared, only: Only, read: ReadLevel) -> tuple[dict[str, Level], dict[str, str]]:
-    if declared.screen:
-        raise InputError("parameter screen: needs a grid")
-    levels = {name: read(name, patch) for name, patch in _whole(declared.levels).items()}
-    against = declared.against
-    if unknown := {*against, *against.values()} - levels.keys():
-        raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(levels)}")
-    if only is not None:
-        if not (isinstance(only, list) and set(only) <= levels.keys()):
-            raise InputError(f"profile {declared.profile}: 'only' needs a list of {', '.join(levels)}")
-        levels = {name: level for name, level in levels.items() if name in only}
-    return levels, {name: _nearest(against, name, levels) for name in against if name in levels}
 
 
 def _nearest(against: Mapping[str, str], name: str, levels: Mapping[str, Level]) -> str:
@@ -154,28 +144,19 @@ def _shares(name: str, levels: Mapping[str, Level], baseline: str) -> dict[str, 
     return {baseline: base, name: whole, **only, **without}
 
 
-# --- levels that are crossed --------------------------------------------------------
-
-
-def _combinations(
-    declared: Declared, only: Only, read: ReadLevel
+def _combined(
+    declared: Declared, read: ReadLevel, chosen: Mapping[str, list[str]]
 ) -> tuple[dict[str, Level], dict[str, dict[str, str]]]:
-    """Return the levels of a grid and their cells; later dimensions win."""
-    grid, along = declared.grid, declared.along
-    if declared.levels:
-        raise InputError("parameters levels and grid: give only one of them")
-    if along not in ("", *grid):
-        raise InputError(f"parameter along: '{along}' is not a dimension of the grid: {', '.join(grid)}")
-    chosen = only if isinstance(only, dict) else {}
-    if any(not set(ends) <= grid.get(name, {}).keys() for name, ends in chosen.items()):
+    """Return the levels, and the cells of a grid, limited to the chosen values; later dimensions win."""
+    if any(not {*ends} <= declared.grid.get(name, {}).keys() for name, ends in chosen.items()):
         raise InputError(
             f"profile {declared.profile}: 'only' needs dimensions of the grid with some of their values"
         )
-    parts = {
-        name: _whole({end: patch for end, patch in ends.items() if end in chosen.get(name, ends)})
-        for name, ends in grid.items()
+    # listed levels are a single dimension
+    parts = {name: _whole(ends) for name, ends in (declared.grid or {"": declared.levels}).items()}
+    ends_of = {
+        name: tuple(end for end in part if end in chosen.get(name, part)) for name, part in parts.items()
     }
-    ends_of = {name: tuple(part) for name, part in parts.items()}
     levels: dict[str, Level] = {}
     cells = {}
     for ends in screening(ends_of) if declared.screen else product(*ends_of.values()):
@@ -188,13 +169,7 @@ def _combinations(
         cells[name] = dict(zip(parts, ends, strict=True))
         # merge before reading: shares of memory depend on the whole level
         levels[name] = read(name, reduce(patched, (parts[d][end] for d, end in cells[name].items()), {}))
-    if isinstance(only, list):
-        if unknown := set(only) - levels.keys():
-            raise InputError(
-                f"profile {declared.profile}: 'only' names “{min(unknown)}”, which is not a combination of the grid"
-            )
-        levels = {name: level for name, level in levels.items() if name in only}
-    return levels, {name: cells[name] for name in levels}
+    return levels, cells if declared.grid else {}
 
 
 def _by_dimension(ends_of: Mapping[str, tuple[str, ...]], ends: tuple[str, ...], number: int) -> str:
@@ -218,16 +193,3 @@ def _along(
     for name in sorted(levels, key=lambda name: cells[name][along] != cells[baseline][along]):
         first.setdefault(rests[name], name)
     return {name: first[rest] for name, rest in rests.items() if first[rest] != name}
-
-
-def _repeated(
-    levels: dict[str, Level], cells: dict[str, dict[str, str]], against: Mapping[str, str]
-) -> tuple[dict[str, Level], dict[str, dict[str, str]], dict[str, str]]:
-    repeats = {
-        f"{name}, again {n}": name for name in dict.fromkeys(against.values()) for n in range(1, _AGAIN + 1)
-    }
-    return (
-        levels | {again: levels[name] for again, name in repeats.items()},
-        cells | {again: cells[name] for again, name in repeats.items()},
-        {**against, **repeats},
-    )

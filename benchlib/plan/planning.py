@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, ValidationError
 
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
-from benchlib.plan.factors import make_factor, patched
+from benchlib.plan.factors import Only, make_factor, patched
 from benchlib.plan.level import (
     Level,
     LevelKey,
@@ -37,7 +37,7 @@ class _Sizes(Load):
     blocks: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     scale: PositiveInt = 1
     rebuild_every: int = 1
-    only: list[str] | dict[str, list[str]] | None = None
+    only: Only = None
     base: dict[str, Any] = {}
     levels: dict[str, dict[str, Any]] = {}
     caveat: str = ""

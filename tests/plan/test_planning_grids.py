@@ -99,10 +99,10 @@ def test_a_part_of_a_ladder_compares_each_rung_with_the_next_below_that_runs():
         ({**CROSSED, "levels": {"a": {}}}, "give only one of them"),
         ({**CROSSED, "blocks": "auto"}, "needs one baseline"),
         ({**CROSSED, "only": {"disk": ["tape"]}}, "'only' needs dimensions"),
-        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is not a combination"),
+        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is not among the levels"),
         ({**CROSSED, "answers": {"fast, slow": "it"}}, "'fast, slow' is not among"),
         ({**CROSSED, "screen": True}, "needs 6 to 11 dimensions"),
-        ({"screen": True}, "needs a grid"),
+        ({"screen": True}, "needs 6 to 11 dimensions"),
         ({"against": {"tuned": "nobody"}}, "'nobody' is not among the levels"),
         ({"against": {"defaults": "tuned"}}, "'defaults' is the baseline"),
         (

@@ -33,7 +33,8 @@ def test_a_survey_repeats_the_references_and_has_no_other_control():
     factor = planned(**MATRIX, survey=True).plan.factor
     assert factor.controls == ()
     assert factor.repeats == {f"{w}, 16, again {n}": f"{w}, 16" for w in ("w", "reads") for n in (1, 2, 3)}
-    assert "survey" in refused(survey=True)
+    for against in ({}, {"tuned": "defaults"}):
+        assert "survey: needs a grid" in refused(survey=True, against=against)
 
 
 @pytest.mark.parametrize(
