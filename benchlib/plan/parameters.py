@@ -152,59 +152,43 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
 
 
 _MATRIX = ("workloads", "versions")
-
-
-def _as_matrix(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Put workloads and versions in place of the levels."""
-    own = [name for name in _MATRIX if values[name]]
-    if own or not {"levels", "only", "against", "answers", "workload"} & {*given}:
-        sizes = values["profiles"].get(values.get("profile"), {})
-        values = values | {name: sizes[name] for name in _MATRIX if name in sizes and name not in own}
-        if wrong := [name for name in _MATRIX if not isinstance(values[name], list)]:
-            raise InputError(
-                f"parameter profiles: {wrong[0]} needs a list (got {reprlib.repr(values[wrong[0]])})"
-            )
-    if not any(values[name] for name in _MATRIX):
-        return values
-    for name in {"levels", "grid"} & {*given}:
-        if values[name]:
-            raise InputError(
-                f"parameter {name}: 'workloads' and 'versions' make the levels; give only one of them"
-            )
-    named = ("baseline", "against", "answers", "only", "lead", "caveat", "conditions")
-    emptied = {name: type(values[name])() for name in named if name in values and name not in given}
-    if "versions" in own and "leave_out" not in given:  # whoever names a version wants it
-        emptied["leave_out"] = False
-    return values | {"levels": {}, "profiles": _without_levels(values["profiles"])} | emptied
-
-
-def _without_levels(profiles: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
-        for name, sizes in profiles.items()
-    }
+_ABOUT_LEVELS = ("answers", "lead", "caveat")
+_NAMING_LEVELS = ("levels", "grid", "baseline", "against", "along", "only", "conditions")
 
 
 def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Empty parameters that name the notebook's levels if the user gives others."""
+    """Empty parameters that name the notebook's levels if the user gives others, or workloads and versions."""
     profiles = values.get("profiles", {})
     if wrong := next((name for name in profiles if not isinstance(profiles[name], Mapping)), None):
         raise InputError(
             f"parameter profiles: '{wrong}' needs sizes by name (got {reprlib.repr(profiles[wrong])})"
         )
-    if values.keys() >= {*_MATRIX, "profiles"}:
-        values = _as_matrix(values, given)
-        if any(values[name] for name in _MATRIX):
-            return values
-    own_levels = "levels" in given or "grid" in given
-    if own_levels and "question" in values and not ("question" in given and values["question"].strip()):
+    matrix = {name: values[name] for name in _MATRIX if values.get(name)}
+    # whoever names a version wants it
+    freed = {"leave_out": False} if "versions" in matrix and "leave_out" not in given else {}
+    if matrix or not {"levels", "only", "against", "answers", "workload"} & {*given}:
+        sizes = profiles.get(values.get("profile"), {})
+        matrix = {name: sizes[name] for name in _MATRIX if name in sizes and name in values} | matrix
+    for name, wanted in matrix.items():
+        if not isinstance(wanted, list):
+            raise InputError(f"parameter profiles: {name} needs a list (got {reprlib.repr(wanted)})")
+    crossed, listed = any(matrix.values()), {"levels", "grid"} & {*given}
+    if crossed and (both := next(filter(values.get, listed), None)):
+        raise InputError(
+            f"parameter {both}: 'workloads' and 'versions' make the levels; give only one of them"
+        )
+    asked = values["question"].strip() if "question" in given else ""
+    if listed and not crossed and "question" in values and not asked:
         raise InputError("parameter question: your own levels need their own question, in the file or by -p")
-    names = ["answers", "lead", "caveat"] if own_levels or {"baseline", "against", "along"} & {*given} else []
-    names += ["levels", "grid", "baseline", "against", "along", "only", "conditions"] if own_levels else []
-    emptied = {name: type(values[name])() for name in names if name in values and name not in given}
-    if own_levels and "profiles" in values and "profiles" not in given:
-        emptied["profiles"] = _without_levels(values["profiles"])
-    return values | emptied
+    names = _ABOUT_LEVELS if crossed or listed or {"baseline", "against", "along"} & {*given} else ()
+    names += _NAMING_LEVELS if crossed or listed else ()
+    freed |= {name: type(values[name])() for name in names if name in values and name not in given}
+    if profiles and (crossed or (listed and "profiles" not in given)):
+        freed["profiles"] = {
+            name: {key: size for key, size in sizes.items() if key not in ("only", "levels")}
+            for name, sizes in profiles.items()
+        }
+    return values | matrix | freed
 
 
 def from_history(cells: list[str], namespace: Values) -> dict[str, Any]:
