@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchlib.stats.effects import compare
@@ -45,26 +46,17 @@ def first_changes(steps: pd.DataFrame, design: pd.DataFrame, along: str) -> pd.D
     """
     rest = [name for name in design if name != along]
     cells = steps[steps["level"].isin(design.index)].join(design, on="level")
+    shown = cells["verdict"].isin(["faster", "slower"])
+    by_row = cells.assign(shown=shown).groupby(rest, sort=False)["shown"]
     cells = cells.assign(
-        before=cells["against"].map(design[along]), shown=cells["verdict"].isin(["faster", "slower"])
+        changed_at=cells[along].where(shown, ""),
+        before=cells["against"].map(design[along]).where(shown, ""),
+        size=cells["percent_change"].abs().fillna(-1).where(~shown, np.inf),
+        steps=by_row.transform("size"),
+        shown=by_row.transform("sum"),
     )
-    cells["size"] = cells["percent_change"].abs().where(~cells["shown"])
-    rows = []
-    for names, row in cells.groupby(rest, sort=False):
-        found = row[row["shown"]].head(1) if row["shown"].any() else row.nlargest(1, "size", keep="first")
-        for cell in found.to_dict("records"):
-            at = cell[along] if cell["shown"] else ""
-            ends = [cell[name] for name in ("percent_change", "ci_low", "ci_high", "verdict")]
-            rows.append((*names, at, cell["before"] if at else "", *ends, len(row), int(row["shown"].sum())))
-    columns = [
-        *rest,
-        "changed_at",
-        "before",
-        "percent_change",
-        "ci_low",
-        "ci_high",
-        "verdict",
-        "steps",
-        "shown",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    found = cells.loc[cells.groupby(rest, sort=False)["size"].idxmax()]  # of equal ones the first
+    figures = ["changed_at", "before", "percent_change", "ci_low", "ci_high", "verdict", "steps", "shown"]
+    found = found[[*rest, *figures]].reset_index(drop=True)
+    found.attrs = {}
+    return found

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 from scipy.special import polygamma, psi, stdtr, stdtrit
 
 from benchlib.errors import InputError
@@ -54,14 +55,9 @@ def moderated(variances: Sequence[float], dfs: Sequence[float]) -> tuple[np.ndar
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return y with trigamma(y) = value (Smyth 2004, appendix)."""
-    y = 0.5 + 1 / value
-    for _ in range(50):
-        step = float(polygamma(1, y) * (1 - polygamma(1, y) / value) / polygamma(2, y))
-        y += step
-        if -step / y < 1e-8:
-            break
-    return y
+    """Return y with trigamma(y) = value, which is between 1 / value and that and a half."""
+    ends = 1 / value, 1 / value + 0.5
+    return float(brentq(lambda y: polygamma(1, y) - value, *ends, xtol=1e-14))
 
 
 def survey(
@@ -94,20 +90,18 @@ def survey(
     long["cell"] = [repeats.get(level, level) for level in long["level"]]
     part = dict(zip(trials["level"], trials["part"], strict=True)) if "part" in trials else {}
     parts = [part.get(cell, "") for cell in long["cell"]]
-    fits = [_fit(rows) for _, rows in long.groupby(parts, sort=False)]
-    variances, dfs = moderated([fit.variance for fit in fits], [fit.df for fit in fits])
     references = {*against.values()}
     measured = {*long["level"]}
     names = [name for name in map(str, data.values) if name not in {baseline, *repeats, *references}]
     pairs = {name: against.get(name, baseline) for name in names}
     pairs = {name: other for name, other in pairs.items() if {name, other} <= measured}
-    found = np.full((3, len(pairs)), np.nan)
-    for fit, variance, df in zip(fits, variances, dfs, strict=True):
-        for column, (name, other) in enumerate(pairs.items()):
-            if name in fit.cells and other in fit.cells:
-                change, size = fit.contrast(name, other)
-                found[:, column] = change, np.sqrt(variance * size), df
-    estimate, error, df = found
+    fits = [_fit(rows, pairs) for _, rows in long.groupby(parts, sort=False)]
+    variances, dfs = moderated([fit.variance for fit in fits], [fit.df for fit in fits])
+    estimate, error, df = np.full((3, len(pairs)), np.nan)
+    for fit, variance, of_part in zip(fits, variances, dfs, strict=True):
+        inside = np.isfinite(fit.change)
+        estimate[inside], df[inside] = fit.change[inside], of_part
+        error[inside] = np.sqrt(variance * fit.unscaled[inside])
     p = 2 * stdtr(df, -np.abs(estimate) / error)
     fdr = benjamini_hochberg(p.tolist())
     out = (np.abs(estimate) >= _cut(error, df)) | (fdr <= _CERTAIN)
@@ -160,26 +154,24 @@ def _cut(error: np.ndarray, df: np.ndarray) -> np.ndarray:
 
 
 class _Fit(NamedTuple):
-    cells: list[str]
-    effects: np.ndarray
+    """A part: log-ratios of pairs with unscaled variances (NaN outside), and its noise."""
+
+    change: np.ndarray
     unscaled: np.ndarray
     variance: float
     df: int
 
-    def contrast(self, name: str, other: str) -> tuple[float, float]:
-        """Return a log-ratio and its unscaled variance."""
-        weights = np.zeros(len(self.cells))
-        weights[[self.cells.index(name), self.cells.index(other)]] = 1, -1
-        return float(weights @ self.effects), float(weights @ self.unscaled @ weights)
 
-
-def _fit(rows: pd.DataFrame) -> _Fit:
+def _fit(rows: pd.DataFrame, pairs: Mapping[str, str]) -> _Fit:
     """Fit blocks and cells by least squares."""
     cells, blocks = (pd.get_dummies(rows[name], dtype=float) for name in ("cell", "block"))
     design, logs = np.column_stack([cells, blocks]), np.log(rows["value"].to_numpy(float))
     inverse = np.linalg.pinv(design.T @ design, hermitian=True)
     effects = inverse @ design.T @ logs
-    df, count = len(rows) - int(np.linalg.matrix_rank(design)), cells.shape[1]
+    df = len(rows) - int(np.linalg.matrix_rank(design))
     residual = logs - design @ effects
     variance = float(residual @ residual / df) if df else 0.0
-    return _Fit([str(cell) for cell in cells], effects[:count], inverse[:count, :count], variance, df)
+    of, to = (cells.columns.get_indexer([*names]) for names in (pairs, pairs.values()))
+    unscaled = inverse[of, of] + inverse[to, to] - 2 * inverse[of, to]
+    change, unscaled = np.where((of >= 0) & (to >= 0), [effects[of] - effects[to], unscaled], np.nan)
+    return _Fit(change, unscaled, variance, df)
