@@ -69,8 +69,8 @@ def pinned(blocks: int, levels: int, hosts: Sequence[str], looks: Sequence[int] 
     Each host runs whole groups of balanced blocks, then single blocks.
     """
     in_groups = 0 if looks else blocks // (levels * len(hosts)) * levels * len(hosts)
-    whole = {block: hosts[(block - 1) // levels % len(hosts)] for block in range(1, in_groups + 1)}
-    return whole | {block: hosts[(block - 1) % len(hosts)] for block in range(in_groups + 1, blocks + 1)}
+    turns = [place // levels if place < in_groups else place for place in range(blocks)]
+    return {place + 1: hosts[turn % len(hosts)] for place, turn in enumerate(turns)}
 
 
 def elsewhere_of(plan: Plan) -> list[tuple[Role, str]]:

@@ -265,7 +265,7 @@ class Declared(BaseModel, frozen=True):
 
     - ``workloads``, ``versions``: crossed into a grid.
     - ``survey``: few trials of each cell.
-    - ``answers``: levels in the reader's words. ``lead``: the headline's finding.
+    - ``answers``: levels in the reader's words.
     """
 
     factor: str = ""
@@ -288,7 +288,6 @@ class Declared(BaseModel, frozen=True):
     screen: bool = False
     metric: str = ""
     answers: dict[str, str] = {}
-    lead: Literal["", "crashes", "clients", "gains"] = ""
     panel: Literal["changes", "costs", "hardware"] = "changes"
     caveat: str = ""
     hosts: Literal["sample", "fixed"] = "sample"

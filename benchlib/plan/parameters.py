@@ -152,7 +152,7 @@ def checked(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
 
 
 _MATRIX = ("workloads", "versions")
-_ABOUT_LEVELS = ("answers", "lead", "caveat")
+_ABOUT_LEVELS = ("answers", "caveat")
 _NAMING_LEVELS = ("levels", "grid", "baseline", "against", "along", "only", "conditions")
 
 

@@ -115,11 +115,9 @@ def make_study(
         base_patch = patched(declared.base, sizes.base)
 
         def read(name: str, patch: Values) -> Level:
-            def data_mib() -> int:
-                used = patch.get("workload", base_patch.get("workload")) or declared.workload
-                return workload(used).data_mib(sizes.scale)
-
-            return _level(name, patch, memory_bytes, {"levers": levers, "data_mib": data_mib})
+            used = patch.get("workload", base_patch.get("workload")) or declared.workload
+            context = {"levers": levers, "data_mib": lambda: workload(used).data_mib(sizes.scale)}
+            return _level(name, patch, memory_bytes, context)
 
         base = read("base", base_patch)
         # the base's memory cap limits all levels
@@ -149,13 +147,11 @@ def make_study(
             workloads={name: workload(name) for name in named},
             load=load,
             scale=sizes.scale,
-            arrangement=values.get("arrangement", "standing"),
             rebuild_every=sizes.rebuild_every,
-            seed=values.get("seed", 1),
-            margin=values.get("margin", 0.03),
             metric=metric,
             looks=LOOKS if sizes.blocks == "auto" else (),
-            samples=values.get("samples", {}),
+            **{key: values[key] for key in ("arrangement", "margin", "samples") if key in values},
+            seed=values.get("seed", 1),
         )
         plan = _with_room(plan)
         works = [plan.level_workload(level) for level in factor.levels]

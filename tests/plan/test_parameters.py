@@ -116,18 +116,17 @@ levels: dict = {}
 against: dict = {"b": "a"}
 baseline: str = "a"
 answers: dict = {"b": "the other"}
-lead: str = "gains"
 panel: str = "costs"
 """
     own = {"levels": {"x": {}, "y": {}}}
-    bare = {"grid": {}, "against": {}, "baseline": "", "answers": {}, "lead": "", "panel": "costs"}
+    bare = {"grid": {}, "against": {}, "baseline": "", "answers": {}, "panel": "costs"}
     freed = {"factor": "f", "profiles": {"quick": {"clients": 3}}, **own, **bare}
     assert checked(declared(cell), own) == freed
     assert checked(declared(cell), {**own, "baseline": "y"})["baseline"] == "y"
     assert checked(declared(cell), {"factor": "g"})["against"] == {"b": "a"}
     # a level is no longer compared with what the words for it say
     compared = checked(declared(cell), {"baseline": "b"})
-    assert (compared["answers"], compared["lead"], compared["against"]) == ({}, "", {"b": "a"})
+    assert (compared["answers"], compared["against"]) == ({}, {"b": "a"})
     run = [cell, "# Parameters\nlevels = {'x': {}, 'y': {}}\n"]
     namespace: dict[str, object] = {}
     exec("\n".join(run), namespace)

@@ -37,7 +37,7 @@ def test_the_profile_gives_the_sizes_and_a_size_of_one_s_own_wins():
 def test_answers_are_levels_of_the_notebook_run_or_not():
     named = dict.fromkeys([*SIX][1:], "it")
     some = {"quick": {**QUICK, "only": ["defaults", "tuned"]}}
-    study = planned(levels=SIX, profiles=some, answers=named, lead="crashes", panel="costs")
+    study = planned(levels=SIX, profiles=some, answers=named, panel="costs")
     assert study.parameters["answers"] == named
 
 
@@ -210,7 +210,7 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
         ({"rate": "60 %"}, "rate: '60 %' is not a rate"),
         ({"answers": {"untuned": "it"}}, "'untuned' is not among the levels"),
         ({"levels": SIX, "answers": dict.fromkeys(SIX, "it")}, "answers: name at most 5"),
-        ({"lead": "crash"}, "lead: Input should be '', 'crashes'"),
+        ({"panel": "crash"}, "panel: Input should be 'changes'"),
         ({"levels": levels(a={"settings": "x.conf"})}, "it cannot be read: No such file"),
         ({"base": {"settings": "# nothing\n"}}, "level “base”: settings: no 'name = value'"),
         ({"shares_of": "tunde"}, "parameter shares_of: 'tunde' is not one of the levels tuned"),
