@@ -1,7 +1,6 @@
 """What is published of a plan: no address, no folder, no secret, and no SQL of a private workload."""
 
 import pytest
-from pydantic import ValidationError
 
 from benchlib.plan.level import Level
 from benchlib.plan.words import given_folders, rate_words, time_words, unpublished, without, without_values
@@ -40,19 +39,6 @@ def test_a_private_workload_shows_titles_and_no_sql():
     assert SECRET not in shown.model_dump_json()
     assert [one.sql for one in shown.scripts] == ["salaries", HIDDEN, None]
     assert (shown.load_sql, shown.unanalyzed_sql) == (HIDDEN, "")
-
-
-@pytest.mark.parametrize(
-    ("sources", "why"),
-    [
-        ({}, "one source"),
-        ({"file": "a.dump", "service": "shop"}, "one source"),
-        ({"file": "a.dump", "tables": ["orders"]}, "'tables' belong to a 'service'"),
-    ],
-)
-def test_data_have_one_source(sources, why):
-    with pytest.raises(ValidationError, match=why):
-        Data.model_validate(sources)
 
 
 @pytest.mark.parametrize(
