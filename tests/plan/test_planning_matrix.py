@@ -33,21 +33,22 @@ def test_a_survey_repeats_the_references_and_has_no_other_control():
     factor = planned(**MATRIX, survey=True).plan.factor
     assert factor.controls == ()
     assert factor.repeats == {f"{w}, 16, again {n}": f"{w}, 16" for w in ("w", "reads") for n in (1, 2, 3)}
-    for against in ({}, {"tuned": "defaults"}):
-        assert "survey: needs a grid" in refused(survey=True, against=against)
 
 
 @pytest.mark.parametrize(
-    ("versions", "why"),
-    [(["16"], "two versions"), (["16", "x"], "'x' is not a version"), ([17.1, "18"], "as text")],
+    ("changes", "why"),
+    [
+        ({**MATRIX, "versions": ["16"]}, "two versions"),
+        ({**MATRIX, "versions": ["16", "x"]}, "'x' is not a version"),
+        ({**MATRIX, "versions": [17.1, "18"]}, "as text"),
+        ({**MATRIX, "workloads": ["/a/x.toml", "/b/x.toml"]}, "each name once"),
+        ({**MATRIX, "workloads": ["w", "/b/w.toml"]}, "each name once"),
+        ({"survey": True}, "survey: needs a grid"),
+        ({"survey": True, "against": {"tuned": "defaults"}}, "survey: needs a grid"),
+    ],
 )
-def test_what_makes_no_matrix_is_refused(versions, why):
-    assert why in refused(**{**MATRIX, "versions": versions})
-
-
-@pytest.mark.parametrize("workloads", [["/a/x.toml", "/b/x.toml"], ["w", "/b/w.toml"]])
-def test_two_workloads_of_one_name_make_no_matrix(workloads):
-    assert "each name once" in refused(**{**MATRIX, "workloads": workloads})
+def test_what_makes_no_matrix_or_survey_is_refused(changes, why):
+    assert why in refused(**changes)
 
 
 def test_a_confirmed_survey_keeps_the_value_along_its_dimension():
