@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import psycopg
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from benchlib.errors import PreflightError, ServerError, SettingError
 from benchlib.host.shell import Shell, server_user, ticks, which
 from benchlib.levers.lever import Finding, Lever, Site, Wish, no_server, refusal
 from benchlib.load.workloads.sql import spoken
-from benchlib.plan.level import Level, Model
+from benchlib.plan.level import Level, Model, text_is
 from benchlib.plan.model import Plan
 from benchlib.plan.workload import Script
 from benchlib.server.cluster import START_LIMIT_S, log_text, open_cluster
@@ -33,6 +33,7 @@ class Pooler(Model):
 
     mode: Literal["session", "transaction", "statement"] = "transaction"
     pool_size: Annotated[int, Field(ge=1, le=10_000)] = 20
+    _text = text_is("mode")
 
 
 def pooler_of(level: Level) -> Pooler | None:
@@ -44,9 +45,7 @@ class PoolerLever(Lever):
     """pgbouncer on the server's host, for the load only."""
 
     key = "pooler"
-    model = Annotated[
-        Pooler | None, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)
-    ]
+    model = Pooler | None
     unchanged = "none"
 
     def survey(self, scratch: Path) -> list[Finding]:

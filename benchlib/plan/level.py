@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
+    model_validator,
 )
 from pydantic_core.core_schema import ValidationInfo
 
@@ -39,6 +40,13 @@ class Model(BaseModel):
     def changed(self, **fields: Any) -> Self:
         """Return a changed copy, without validation."""
         return self.model_copy(update=fields)
+
+
+def text_is(field: str) -> Any:
+    """Return a validator for a model: a text stands for this field alone."""
+    return model_validator(mode="before")(
+        classmethod(lambda cls, value: {field: value} if isinstance(value, str) else value)
+    )
 
 
 class Open(BaseModel):

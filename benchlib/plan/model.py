@@ -32,6 +32,7 @@ from benchlib.plan.level import (
     Variables,
     rate_at,
     share_of,
+    text_is,
 )
 from benchlib.plan.workload import Workload
 
@@ -69,11 +70,7 @@ class SampleQuery(Model):
 
     sql: Annotated[str, Field(min_length=1)]
     kind: Literal["gauge", "counter"] = "gauge"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"sql": value} if isinstance(value, str) else value
+    _text = text_is("sql")
 
 
 class Factor(Model):

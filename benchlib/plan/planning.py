@@ -257,9 +257,7 @@ def _moved(base: _Patch, levels: dict[str, _Patch]) -> tuple[_Patch, dict[str, _
         if getattr(level, key) in (None, (), {}) and getattr(base, key)
     }
     moved = {
-        name: level.changed(
-            **{key: value for key, value in given.items() if key not in level.model_fields_set}
-        )
+        name: level.changed(**{key: given[key] for key in given.keys() - level.model_fields_set})
         for name, level in levels.items()
     }
     return base.changed(**{key: type(base).model_fields[key].default for key in given}), moved

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from benchlib.plan.level import Model, Values
+from benchlib.plan.level import Model, Values, text_is
 
 Tool = Literal["pgbench", "pgbench-init", "sysbench"]
 
@@ -104,11 +104,7 @@ class Data(Model):
     template: str | None = None
     sha256: str = ""
     mib: NonNegativeInt = 0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: object) -> object:
-        return {"file": value} if isinstance(value, str) else value
+    _text = text_is("file")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -8,7 +8,7 @@ import psycopg
 from pydantic import Field, model_validator
 
 from benchlib.errors import PreflightError
-from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off
+from benchlib.plan.level import Model, NotEmpty, SettingValue, is_off, text_is
 from benchlib.plan.settings import spelled
 from benchlib.server.brakes import Brakes
 from benchlib.server.changes import OURS, in_auto_conf
@@ -59,11 +59,7 @@ class Target(Model):
     server_wide: bool | None = None
     in_place: bool | None = None
     brakes: Brakes | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_text(cls, value: Any) -> Any:
-        return {"server": value} if isinstance(value, str) else value
+    _text = text_is("server")
 
     @model_validator(mode="after")
     def _check_server(self) -> Self:
