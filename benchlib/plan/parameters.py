@@ -75,13 +75,13 @@ def declared(source: str) -> dict[str, Parameter]:
     return parameters
 
 
-_MOST_ALIASES, _MOST_VALUES, _DEEPEST = 200, 100_000, 50
+_MOST_ALIASES, _MOST_KEYS, _MOST_VALUES, _DEEPEST = 200, 10_000, 100_000, 50
 
 
 class _Loader(yaml.SafeLoader):
     """A YAML loader that reads ``on`` as text in keys and refuses duplicate keys.
 
-    It limits aliases: nested ones expand a few lines to gigabytes.
+    It limits aliases and merged keys: nested ones expand a few lines to gigabytes.
     """
 
     _aliases = 0
@@ -92,6 +92,11 @@ class _Loader(yaml.SafeLoader):
             if self._aliases > _MOST_ALIASES:
                 raise yaml.constructor.ConstructorError(problem=f"it has more than {_MOST_ALIASES} aliases")
         return super().compose_node(parent, index)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:
+            raise yaml.constructor.ConstructorError(problem=f"more than {_MOST_KEYS:,} keys")
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = set[str]()

@@ -18,9 +18,12 @@ from benchlib.plan.workload import Script, Workload
 from benchlib.study.store import project_root
 
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 9))
+MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 50))
 
 
-@pytest.mark.parametrize("text", ["a: &a [*a]", "&a {b: *a}", BOMB, "a: &a 1\nb: [" + "*a, " * 300 + "1]"])
+@pytest.mark.parametrize(
+    "text", ["a: &a [*a]", "&a {b: *a}", BOMB, MERGES, "a: &a 1\nb: [" + "*a, " * 300 + "1]"]
+)
 def test_a_yaml_file_that_grows_without_end_is_refused_and_aliases_are_not(text: str) -> None:
     with pytest.raises(InputError, match=r"not YAML: (it has )?more than"):
         from_yaml(text, "levels.yaml")
