@@ -88,11 +88,6 @@ def metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def described(name: str) -> Metric:
-    """Return the registered metric, or an untitled one."""
-    return METRICS.get(name) or Metric(name, name)
-
-
 def foreign_metric(name: str, *, higher_is_better: bool = False, lower_is_better: bool = False) -> Metric:
     """Return the registered metric, or one for a user's column.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from benchlib.plan.metrics import described
+from benchlib.plan.metrics import foreign_metric
 from benchlib.stats.block_model import fit_blocks
 from benchlib.stats.trials import Trials, read_trials
 from benchlib.stats.verdicts import analyze, by_period, percent
@@ -48,7 +48,7 @@ def additivity(
         "as measured, against that product": together - multiplied,
     }
     frame = single_contrasts(data, rows, alpha).rename(columns={"percent_change": "percent"})
-    up, down = described(metric).directions
+    up, down = foreign_metric(metric).directions
     frame["verdict"] = np.select([frame["ci_low"] > 0, frame["ci_high"] < 0], [up, down], "inconclusive")
     return frame.rename_axis("what").reset_index()
 

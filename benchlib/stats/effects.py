@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, described
+from benchlib.plan.metrics import Metric, foreign_metric
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.crossed import single_contrasts
 from benchlib.stats.limits import Concern
@@ -144,7 +144,7 @@ def screen(
     Raises:
         InputError: the trials are not those of the design.
     """
-    measured = described(metric)
+    measured = foreign_metric(metric)
     trials = trials[trials["level"].isin(signs.index)]  # without the controls
     data = read_trials(trials, str(signs.index[0]), (), metric)
     coded = np.column_stack([np.ones(data.values.shape[1]), signs.loc[list(data.values)]])

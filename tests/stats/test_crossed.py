@@ -81,6 +81,14 @@ def test_gains_that_do_not_add_up_are_told():
     assert row["percent"] == pytest.approx(100 * np.expm1(exact))
 
 
+def test_a_metric_whose_direction_is_unclear_is_not_guessed():
+    design = full_factorial(["a", "b"])
+    trials = run(design, {("a",): 0.2}).rename(columns={"tps": "score"})
+    for ask in (screen, additivity):
+        with pytest.raises(InputError, match="more or less may be better"):
+            ask(trials, design, metric="score")
+
+
 def test_a_longer_latency_is_slower_and_a_level_without_trials_is_no_gain():
     design = full_factorial(["a", "b"])
     trials = run(design, {("a",): 0.2, ("b",): -0.1}).rename(columns={"tps": "latency_p99_ms"})
