@@ -5,7 +5,7 @@ with the shorter one.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -13,8 +13,6 @@ from benchlib.errors import InputError
 
 # R. L. Plackett and J. P. Burman (1946): the generating row for 12 runs, shifted eleven times.
 _GENERATOR = (1, 1, -1, 1, 1, 1, -1, -1, -1, 1, -1)
-_SCREENED = range(6, 12)
-"""Numbers of dimensions that can be screened; fewer need no more than 24 combinations anyway."""
 
 LOOKS = (3, 5, 7, 9)
 """Numbers of blocks after which a study with ``blocks: auto`` is judged."""
@@ -66,6 +64,13 @@ def randomised_blocks(levels: Sequence[str], blocks: int, seed: int) -> tuple[Tr
     return tuple(trials)
 
 
+def references(levels: Iterable[str], arms: Sequence[str], against: Mapping[str, str]) -> dict[str, str]:
+    """Return each compared level's reference, controls first; ``arms`` are the baseline and its controls."""
+    only_references = {*against.values()} - {*against}
+    compared = [name for name in levels if name not in arms and name not in only_references]
+    return dict.fromkeys(arms[1:], arms[0]) | {name: against.get(name, arms[0]) for name in compared}
+
+
 def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     """Return the 24 combinations that screen 6 to 11 two-valued dimensions.
 
@@ -74,7 +79,8 @@ def screening(grid: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     Raises:
         InputError: another number of dimensions or of values.
     """
-    if len(grid) not in _SCREENED or any(len(values) != 2 for values in grid.values()):
+    # fewer than 6 need no more than 24 combinations anyway
+    if len(grid) not in range(6, 12) or any(len(values) != 2 for values in grid.values()):
         shape = " × ".join(str(len(values)) for values in grid.values())
         raise InputError(
             f"parameter screen: needs 6 to 11 dimensions of two values each, not {shape or 'none'}"

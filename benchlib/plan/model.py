@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from benchlib.plan.design import Trial, randomised_blocks
+from benchlib.plan.design import Trial, randomised_blocks, references
 from benchlib.plan.level import (
     CAPACITY,
     IN_PLACE_RATE,
@@ -109,11 +109,9 @@ class Factor(Model):
     @property
     def repeats(self) -> dict[str, str]:
         """Return a survey's further trials: level → reference."""
-        pairs = self.pairs().items()
+        cells = self.cells
         return {
-            name: other
-            for name, other in pairs
-            if name in self.cells and self.cells[name] == self.cells.get(other)
+            name: other for name, other in self.pairs().items() if cells.get(name, {}) == cells.get(other)
         }
 
     def named(self, name: str) -> str | None:
@@ -124,12 +122,7 @@ class Factor(Model):
 
     def pairs(self) -> dict[str, str]:
         """Return each compared level's reference."""
-        references = set(self.against.values()) - set(self.against)
-        return {
-            name: self.against.get(name, self.baseline)
-            for name in self.levels
-            if name != self.baseline and name not in references
-        }
+        return references(self.levels, [self.baseline], self.against)
 
 
 def among(name: str, ends: Iterable[str]) -> bool:

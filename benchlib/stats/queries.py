@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchlib.plan.design import references
 from benchlib.stats.effects import COLUMNS, compare
-from benchlib.stats.verdicts import references
 
 QUERIES = "queries"
 """The value of ``attrs["kind"]`` for frames of :func:`compare_queries`."""

@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 
 from benchlib.errors import InputError
+from benchlib.plan.design import references
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.limits import Concern
-from benchlib.stats.verdicts import analyze, references
+from benchlib.stats.verdicts import analyze
 
 
 def analyze_strata(

@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from benchlib.errors import InputError
+from benchlib.plan.design import references
 from benchlib.plan.metrics import foreign_metric
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
@@ -239,13 +240,6 @@ def _arms(baseline: str, controls: Sequence[str], margin: float, alpha: float) -
     if not 1e-6 <= alpha < 0.5:
         raise InputError(f"alpha is an error rate from 0.000001 to 0.5 (0.05 is 5 %), not {alpha!r}")
     return arms
-
-
-def references(levels: Sequence[str], arms: Sequence[str], against: Mapping[str, str]) -> dict[str, str]:
-    """Return each compared level's reference, controls first."""
-    only_references = {*against.values()} - {*against}
-    compared = [name for name in levels if name not in arms and name not in only_references]
-    return dict.fromkeys(arms[1:], arms[0]) | {name: against.get(name, arms[0]) for name in compared}
 
 
 def _contrasts(
