@@ -44,13 +44,6 @@ def test_a_share_of_the_capacity_is_a_rate_once_the_capacity_is_known(plan_of):
     assert plan_of().capacity_shares() == []
 
 
-def test_a_level_may_have_a_workload_of_its_own(plan_of):
-    reads = Workload(name="reads", title="Reads", scripts=(Script(builtin="select-only"),))
-    plan = plan_of(levels={"read": Level(workload="reads")}, workloads={"reads": reads})
-    assert plan.level_workload("read") is reads
-    assert plan.level_workload("defaults") is plan.workload
-
-
 # --- whatever is said survives its file --------------------------------------------
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
