@@ -221,12 +221,3 @@ def cores_of(text: str) -> set[int]:
 def is_off(value: object) -> bool:
     """Return whether PostgreSQL reads a value as off."""
     return str(value).strip().lower() in _OFF
-
-
-def resolve_memory_shares(settings: Mapping[str, SettingValue], memory_bytes: int) -> dict[str, SettingValue]:
-    """Turn ``"25 % of memory"`` into megabytes."""
-    resolved = dict(settings)
-    for name, value in settings.items():
-        if (share := share_of("memory", value)) is not None:
-            resolved[name] = f"{max(1, int(memory_bytes * share / 100) >> 20)}MB"
-    return resolved

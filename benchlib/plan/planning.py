@@ -10,15 +10,7 @@ from pydantic import Field, PositiveInt, ValidationError
 from benchlib.errors import InputError
 from benchlib.plan.design import LOOKS
 from benchlib.plan.factors import Only, make_factor, patched
-from benchlib.plan.level import (
-    Level,
-    LevelKey,
-    LoadPatch,
-    SettingValue,
-    Values,
-    first_problem,
-    resolve_memory_shares,
-)
+from benchlib.plan.level import Level, LevelKey, LoadPatch, SettingValue, Values, first_problem, share_of
 from benchlib.plan.metrics import MOST_ANSWERS
 from benchlib.plan.metrics import metric as known_metric
 from benchlib.plan.model import Declared, Factor, Load, Plan, Study, among
@@ -230,11 +222,16 @@ def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any])
     except ValidationError as reason:
         problem = f"{first_problem(reason)}; keys are {', '.join(Level.model_fields)}"
         raise InputError(f"level “{name}”: {problem}") from None
-    capped = level.part("storage").get("memory") or memory_bytes
-    settings = resolve_memory_shares(level.settings, min(memory_bytes, capped))
-    if level.target and settings != level.settings:
+    memory_bytes = min(memory_bytes, level.part("storage").get("memory") or memory_bytes)
+    shares = {setting: share_of("memory", value) for setting, value in level.settings.items()}
+    sizes = {
+        setting: f"{max(1, int(memory_bytes * share / 100) >> 20)}MB"
+        for setting, share in shares.items()
+        if share is not None
+    }
+    if level.target and sizes:
         raise InputError(f"level “{name}”: the memory of an external server is unknown; give MB or GB")
-    return level.changed(settings=settings)
+    return level.changed(settings={**level.settings, **sizes})
 
 
 def _undone(factor: Factor, base: Level, load: Load) -> tuple[Factor, Level, Load]:

@@ -1,6 +1,6 @@
 """A level is a patch over a base; what it changes of the load is checked."""
 
-from benchlib.plan.level import Level, is_off, resolve_memory_shares
+from benchlib.plan.level import Level, is_off
 
 GIB = 1 << 30
 FULL = {
@@ -28,13 +28,6 @@ def test_an_empty_level_is_its_base_and_a_full_one_wins_everywhere():
     full = Level.model_validate(FULL)
     assert Level().over(full) == full
     assert full.over(Level(postgres="16", initdb=("--no-sync",), storage={"memory": GIB})) == full
-
-
-def test_shares_of_memory_become_megabytes_and_the_rest_stays():
-    same = {value: value for value in ("25 %", "of memory", "4GB", 8192, True)}
-    shares = {"25 % of memory": "1024MB", " 12.5%  OF Memory ": "512MB", "0.001 % of memory": "1MB"}
-    for value, wanted in {**shares, **same}.items():
-        assert resolve_memory_shares({"x": value}, 4 * GIB) == {"x": wanted}
 
 
 def test_values_that_mean_off():

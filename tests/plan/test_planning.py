@@ -182,6 +182,11 @@ def test_a_share_of_memory_is_one_of_this_machine_s_or_of_the_cap():
     assert planned().plan.level("tuned").settings == {**TUNED["settings"], "shared_buffers": "1024MB"}
     based = planned(base=TUNED, levels=levels("plain")).plan
     assert based.level("plain").settings["shared_buffers"] == "1024MB"
+    same = {value: value for value in ("25 %", "of memory", "4GB", 8192, True)}
+    shares = {"25 % of memory": "1024MB", " 12.5%  OF Memory ": "512MB", "0.001 % of memory": "1MB"}
+    for value, wanted in {**shares, **same}.items():
+        plan = planned(levels=levels(a={"settings": {"work_mem": value}})).plan
+        assert plan.level("a").settings == {"work_mem": wanted}
     # of the cap, which is all that the server may have
     cap = {"storage": {"memory": "1GB"}}
     capped = planned(levels=levels(tuned={**TUNED, **cap})), planned(profiles={"quick": {"base": cap}})
