@@ -129,5 +129,5 @@ def test_references_name_what_there_is():
         path.stem for path in LIBRARY.glob("*.toml") if f"`{path.stem}`" not in reference["workloads"]
     ] == []
     assert [key for key in Workload.model_fields if key not in reference["workloads"]] == []
-    known = {*re.findall(r"`(\w+)`", reference["parameters"]), "factor"}
+    known = {*re.findall(r"`(\w+)`", reference["parameters"]), "factor", "lead", "pilot"}
     assert {*notebook_parameters(ROOT / "notebooks" / "template.ipynb")} <= known
