@@ -27,6 +27,16 @@ VALUES = {
     **{"clients": 0, "duration_s": 0, "blocks": 0},
 }
 
+DISK = {"slow": {"storage": {"read_iops": 100}}, "fast": {}}
+LOAD = {"read/write": {}, "read-only": {"workload": "reads"}}
+CLIENTS = {
+    "4 clients": {"load": {"clients": 4}},
+    "8 clients": {"load": {"clients": 8}, "settings": {"jit": "off"}},
+}
+GRID = {"disk": DISK, "load": LOAD, "clients": CLIENTS}
+CROSSED = {"levels": {}, "baseline": "", "grid": GRID, "along": "disk"}
+MATRIX = {"workloads": ["w", "reads"], "versions": ["16", "18"], "baseline": ""}
+
 
 def planned(left_out: Mapping[str, str] | None = None, **changes: object) -> Study:
     return make_study({**VALUES, **changes}, 4 * GIB, WORKLOADS.__getitem__, BY_KEY, left_out or {})

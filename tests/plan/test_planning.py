@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from asked import GIB, QUICK, TUNED, VALUES, WORKLOADS, levels, planned, refused
+from asked import CROSSED, GIB, MATRIX, QUICK, TUNED, VALUES, WORKLOADS, levels, planned, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -231,6 +231,28 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
         ({"levels": {"defaults": {}, 16: {}}}, "levels.16: Input should be a valid string"),
         ({"levels": levels("a\nb")}, r"level name 'a\nb': needs 1 to 80 printable"),
         ({"levels": levels(a={"setings": {}})}, "level “a”: setings: Extra inputs are not permitted; keys are"),
+        # grids and references
+        ({**CROSSED, "grid": {"disk": []}}, "grid.disk: Input should be a valid dictionary"),
+        ({**CROSSED, "grid": {"disk": {"a": 3, "b": {}}}}, "grid.disk.a: Input should be"),
+        ({**CROSSED, "along": "tier"}, "'tier' is not a dimension"),
+        ({**CROSSED, "levels": {"a": {}}}, "give only one of them"),
+        ({**CROSSED, "blocks": "auto"}, "needs one baseline"),
+        ({**CROSSED, "only": {"disk": ["tape"]}}, "'only' needs dimensions"),
+        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is not among the levels"),
+        ({**CROSSED, "answers": {"fast, slow": "it"}}, "'fast, slow' is not among"),
+        ({**CROSSED, "screen": True}, "needs 6 to 11 dimensions"),
+        ({"screen": True}, "needs 6 to 11 dimensions"),
+        ({"against": {"tuned": "nobody"}}, "'nobody' is not among the levels"),
+        ({"against": {"defaults": "tuned"}}, "'defaults' is the baseline"),
+        ({"levels": levels("a", "b"), "against": {"a": "b", "b": "a"}}, "compared with itself through other levels"),
+        # matrices and surveys
+        ({**MATRIX, "versions": ["16"]}, "two versions"),
+        ({**MATRIX, "versions": ["16", "x"]}, "'x' is not a version"),
+        ({**MATRIX, "versions": [17.1, "18"]}, "as text"),
+        ({**MATRIX, "workloads": ["/a/x.toml", "/b/x.toml"]}, "each name once"),
+        ({**MATRIX, "workloads": ["w", "/b/w.toml"]}, "each name once"),
+        ({"survey": True}, "survey: needs a grid"),
+        ({"survey": True, "against": {"tuned": "defaults"}}, "survey: needs a grid"),
     ],
 )  # fmt: skip
 def test_what_makes_no_study_is_refused_in_one_line_that_names_it(changes, why):

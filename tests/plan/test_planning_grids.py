@@ -1,16 +1,7 @@
 """Levels that are crossed, compared with others than the baseline, run in part, or left out."""
 
 import pytest
-from asked import QUICK, levels, planned, refused
-
-DISK = {"slow": {"storage": {"read_iops": 100}}, "fast": {}}
-LOAD = {"read/write": {}, "read-only": {"workload": "reads"}}
-CLIENTS = {
-    "4 clients": {"load": {"clients": 4}},
-    "8 clients": {"load": {"clients": 8}, "settings": {"jit": "off"}},
-}
-GRID = {"disk": DISK, "load": LOAD, "clients": CLIENTS}
-CROSSED = {"levels": {}, "baseline": "", "grid": GRID, "along": "disk"}
+from asked import CLIENTS, CROSSED, DISK, LOAD, QUICK, levels, planned, refused
 
 
 def crossed(left_out=(), **changes):
@@ -88,31 +79,6 @@ def test_a_part_of_a_ladder_compares_each_rung_with_the_next_below_that_runs():
     assert study.plan.factor.against == {"3": "1", "4": "3"}
     alone = planned(**ladder, only=["defaults", "3", "4"])
     assert list(alone.left_out) == ["3", "4"]  # nothing is left to compare them with
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({**CROSSED, "grid": {"disk": []}}, "grid.disk: Input should be a valid dictionary"),
-        ({**CROSSED, "grid": {"disk": {"a": 3, "b": {}}}}, "grid.disk.a: Input should be"),
-        ({**CROSSED, "along": "tier"}, "'tier' is not a dimension"),
-        ({**CROSSED, "levels": {"a": {}}}, "give only one of them"),
-        ({**CROSSED, "blocks": "auto"}, "needs one baseline"),
-        ({**CROSSED, "only": {"disk": ["tape"]}}, "'only' needs dimensions"),
-        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is not among the levels"),
-        ({**CROSSED, "answers": {"fast, slow": "it"}}, "'fast, slow' is not among"),
-        ({**CROSSED, "screen": True}, "needs 6 to 11 dimensions"),
-        ({"screen": True}, "needs 6 to 11 dimensions"),
-        ({"against": {"tuned": "nobody"}}, "'nobody' is not among the levels"),
-        ({"against": {"defaults": "tuned"}}, "'defaults' is the baseline"),
-        (
-            {"levels": levels("a", "b"), "against": {"a": "b", "b": "a"}},
-            "compared with itself through other levels",
-        ),
-    ],
-)
-def test_grids_and_references_that_make_no_study_are_refused(changes, why):
-    assert why in refused(**changes)
 
 
 def test_levels_that_cannot_be_run_are_left_out_with_those_that_hang_on_them():

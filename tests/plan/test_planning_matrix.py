@@ -3,15 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
-from asked import VALUES, planned, refused
+from asked import MATRIX, VALUES, planned
 
 from benchlib.errors import InputError
 from benchlib.plan.model import PACKAGES, WHEEL
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.report.runs import _of_survey
 from benchlib.stats.limits import STANDS_OUT
-
-MATRIX = {"workloads": ["w", "reads"], "versions": ["16", "18"], "baseline": ""}
 
 
 def test_workloads_and_versions_are_crossed_and_compared_with_the_first_version():
@@ -33,22 +31,6 @@ def test_a_survey_repeats_the_references_and_has_no_other_control():
     factor = planned(**MATRIX, survey=True).plan.factor
     assert factor.controls == ()
     assert factor.repeats == {f"{w}, 16, again {n}": f"{w}, 16" for w in ("w", "reads") for n in (1, 2, 3)}
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({**MATRIX, "versions": ["16"]}, "two versions"),
-        ({**MATRIX, "versions": ["16", "x"]}, "'x' is not a version"),
-        ({**MATRIX, "versions": [17.1, "18"]}, "as text"),
-        ({**MATRIX, "workloads": ["/a/x.toml", "/b/x.toml"]}, "each name once"),
-        ({**MATRIX, "workloads": ["w", "/b/w.toml"]}, "each name once"),
-        ({"survey": True}, "survey: needs a grid"),
-        ({"survey": True, "against": {"tuned": "defaults"}}, "survey: needs a grid"),
-    ],
-)
-def test_what_makes_no_matrix_or_survey_is_refused(changes, why):
-    assert why in refused(**changes)
 
 
 def test_a_confirmed_survey_keeps_the_value_along_its_dimension():
