@@ -170,7 +170,7 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
         )
     matrix = {name: values[name] for name in _MATRIX if values.get(name)}
     # whoever names a version wants it
-    freed = {"leave_out": False} if "versions" in matrix and "leave_out" not in given else {}
+    freed: dict[str, Any] = {"leave_out": False} if "versions" in matrix and "leave_out" not in given else {}
     if matrix or not {"levels", "only", "against", "answers", "workload"} & {*given}:
         sizes = profiles.get(values.get("profile"), {})
         matrix = {name: sizes[name] for name in _MATRIX if name in sizes and name in values} | matrix
@@ -185,7 +185,7 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
     asked = values["question"].strip() if "question" in given else ""
     if listed and not crossed and "question" in values and not asked:
         raise InputError("parameter question: your own levels need their own question, in the file or by -p")
-    names = _ABOUT_LEVELS if crossed or listed or {"baseline", "against", "along"} & {*given} else ()
+    names = [*_ABOUT_LEVELS] if crossed or listed or {"baseline", "against", "along"} & {*given} else []
     names += _NAMING_LEVELS if crossed or listed else ()
     freed |= {name: type(values[name])() for name in names if name in values and name not in given}
     if profiles and (crossed or (listed and "profiles" not in given)):
