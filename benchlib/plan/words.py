@@ -1,7 +1,7 @@
 """Text for pages, without private names and paths."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
@@ -58,35 +58,24 @@ def rate_words(plan: Plan, name: str) -> str:
     return f"{rate:,.6g} tps ({requested})" if isinstance(requested, str) else f"{rate:,.6g} tps"
 
 
-_SCRUBBED = (
-    (re.compile(r"\b\w[\w+.-]*://\S+"), "(a URI)"),
-    (
-        re.compile(
-            r"\b(\w*password|passfile|host|hostaddr|user|port|service)([ \t]*=[ \t]*)('(?:[^'\\]|\\.)*'?|\S+)"
-        ),
-        r"\1\2…",
-    ),
-    (re.compile(r'(server (?:at|on socket) )"[^"]*"(?: \([^)]*\))?(?:, port \d+)?'), r"\1…"),
-    (re.compile(r'\b(user|role|host|host name|address|database|service) "[^"]*"'), r'\1 "…"'),
-    (re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])"), "(an address)"),
-    (
-        re.compile(
-            r"(?<![\w:.])(?=:*\w[\w:]*::|::\w|\w+::|(?:\w+:){3})(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:])"
-        ),
-        "(an address)",
-    ),
-    (
-        re.compile(r"(?<![\w./~-])~?(?:/[\w.+@-]+(?: [\w.+@-]+)*(?=/))+/[\w.+@-]*"),
+_SCRUBBED: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"\b\w[\w+.-]*://\S+": "(a URI)",
+    r"\b(\w*password|passfile|host|hostaddr|user|port|service)([ \t]*=[ \t]*)('(?:[^'\\]|\\.)*'?|\S+)": r"\1\2…",
+    r'(server (?:at|on socket) )"[^"]*"(?: \([^)]*\))?(?:, port \d+)?': r"\1…",
+    r'\b(user|role|host|host name|address|database|service) "[^"]*"': r'\1 "…"',
+    r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])": "(an address)",
+    r"(?<![\w:.])(?=:*\w[\w:]*::|::\w|\w+::|(?:\w+:){3})"
+    r"(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:])": "(an address)",
+    r"(?<![\w./~-])~?(?:/[\w.+@-]+(?: [\w.+@-]+)*(?=/))+/[\w.+@-]*":
         lambda match: "…/" + match[0].rstrip("/").rpartition("/")[2],
-    ),
-)
+}  # fmt: skip
 """Patterns that reveal a machine, and their replacements."""
 
 
 def scrubbed(text: str) -> str:
     """Return a message without addresses, roles, connection strings and folders."""
-    for pattern, instead in _SCRUBBED:
-        text = pattern.sub(instead, text)
+    for pattern, instead in _SCRUBBED.items():
+        text = re.sub(pattern, instead, text)
     return text
 
 
