@@ -44,9 +44,7 @@ class Model(BaseModel):
 
 def text_is(field: str) -> Any:
     """Return a validator for a model: a text stands for this field alone."""
-    return model_validator(mode="before")(
-        classmethod(lambda cls, value: {field: value} if isinstance(value, str) else value)
-    )
+    return model_validator(mode="before")(lambda value: {field: value} if isinstance(value, str) else value)
 
 
 class Open(BaseModel):

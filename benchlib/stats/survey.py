@@ -171,7 +171,7 @@ def _fit(rows: pd.DataFrame, pairs: Mapping[str, str]) -> _Fit:
     df = len(rows) - int(np.linalg.matrix_rank(design))
     residual = logs - design @ effects
     variance = float(residual @ residual / df) if df else 0.0
-    of, to = (cells.columns.get_indexer([*names]) for names in (pairs, pairs.values()))
+    of, to = (cells.columns.get_indexer(pd.Index([*names])) for names in (pairs, pairs.values()))
     unscaled = inverse[of, of] + inverse[to, to] - 2 * inverse[of, to]
     change, unscaled = np.where((of >= 0) & (to >= 0), [effects[of] - effects[to], unscaled], np.nan)
     return _Fit(change, unscaled, variance, df)
