@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from trim import thin_log
 
 from benchlib.errors import InputError, ParseError, StudyError
 from benchlib.load import parse
-from benchlib.load.latency import QUANTILES, SCHEMA, Latency, keep_log, read_latency, thin_log
+from benchlib.load.latency import QUANTILES, SCHEMA, Latency, keep_log, read_latency
 from benchlib.load.parse import parse_file, parse_text, transaction_log
 from benchlib.load.parse.transaction_log import WORDS
 

@@ -10,7 +10,6 @@ from typing import Any
 from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, missing_line
 
-KIND = "pg_test_fsync"
 _SECTION = re.compile(
     r"(Compare file sync methods using .+|Compare open_sync with different write sizes"
     r"|Test if fsync on non-write file descriptor is honored|Non-sync'ed \S+ writes):",
@@ -47,11 +46,11 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             _check(row, line)
             methods.append({"section": section, **row})
         elif _LIKE_A_ROW.match(line) and not text.torn(index):
-            raise ParseError(f'{KIND}: "{line[:120]}" looks like a method\'s row, and cannot be read')
+            raise ParseError(f'"{line[:120]}" looks like a method\'s row, and cannot be read')
     if not methods:
-        raise missing_line(KIND, "METHOD  … ops/sec  … usecs/op", text)
+        raise missing_line("METHOD  … ops/sec  … usecs/op", text)
     if len({(row["section"], row["method"]) for row in methods}) < len(methods):
-        raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
+        raise ParseError("the same method twice in a section: two runs in one text")
     return {
         # The last section is always printed, with one row.
         "complete": methods[-1]["section"].startswith("Non-sync'ed")
@@ -83,4 +82,4 @@ def _with_rows(lines: Sequence[str]) -> set[int]:
 def _check(row: dict[str, Any], line: str) -> None:
     ops, usecs = row["ops_per_s"], row["usecs_per_op"]
     if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
-        raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')
+        raise ParseError(f'"{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')

@@ -9,7 +9,6 @@ from typing import Any
 from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, keep, require
 
-KIND = "sysbench"
 _LINES = [
     Line(template)
     for template in (
@@ -56,11 +55,11 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     progress: list[dict[str, Any]] = []
     absent = dict.fromkeys(key for reading in _READINGS for key in reading.keys)
     for line in text.lines:
-        keep(line, _LINES, figures, tool=KIND)
+        keep(line, _LINES, figures)
         progress += [absent | row for reading in _READINGS if (row := reading.read(line))]
     if unread := text.first_unread(_LIKE_A_READING, lambda line: any(row.read(line) for row in _READINGS)):
-        raise ParseError(f'{KIND}: "{unread[:120]}" looks like a reading, and cannot be read')
-    require(KIND, figures, _REQUIRED, text)
+        raise ParseError(f'"{unread[:120]}" looks like a reading, and cannot be read')
+    require(figures, _REQUIRED, text)
     _check(figures, progress)
     errors = [line for line in text.lines if _FAULT.search(line)]
     return {
@@ -76,12 +75,12 @@ def _check(figures: dict[str, Any], progress: list[dict[str, Any]]) -> None:
     for count, rate in (("transactions", "tps"), ("queries", "queries_per_s")):
         number, speed, seconds = figures.get(count, 0), figures.get(rate, 0.0), figures["duration_s"]
         if abs(number - speed * seconds) > 1 + 0.05 * number:
-            raise ParseError(f"{KIND}: {number} {count} in {seconds} s are not {speed} per second")
+            raise ParseError(f"{number} {count} in {seconds} s are not {speed} per second")
     latency = [figures[key] for key in _LATENCIES if key in figures]
     if latency != sorted(latency):
-        raise ParseError(f"{KIND}: latency min, avg, max are out of order: {latency}")
+        raise ParseError(f"latency min, avg, max are out of order: {latency}")
     if figures.get("latency_p95_ms", 0.0) > figures.get("latency_max_ms", float("inf")) * 1.2 + 0.01:
-        raise ParseError(f"{KIND}: the 95th percentile is above the maximum")
+        raise ParseError("the 95th percentile is above the maximum")
     times = [row["elapsed_s"] for row in progress]
     if times != sorted(times):  # a late one repeats the next second
-        raise ParseError(f"{KIND}: readings go back in time: two runs in one text")
+        raise ParseError("readings go back in time: two runs in one text")

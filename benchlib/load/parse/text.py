@@ -113,26 +113,26 @@ def number(text: str | None) -> float | None:
     return int(text) if text.isdecimal() else float(text)
 
 
-def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -> bool:
+def keep(line: str, kinds: Iterable[Line], into: dict[str, Any]) -> bool:
     """Add a line's values; refuse contradictions. Return whether it matched."""
     values = next(filter(None, (kind.read(line) for kind in kinds)), None)
     for key, value in (values or {}).items():
         if value is not None and into.setdefault(key, value) != value:
-            raise ParseError(f'{tool}: "{line}" contradicts an earlier line ({key} was {into[key]})')
+            raise ParseError(f'"{line}" contradicts an earlier line ({key} was {into[key]})')
     return values is not None
 
 
-def missing_line(kind: str, line: str, text: Text) -> ParseError:
+def missing_line(line: str, text: Text) -> ParseError:
     """Return the error for a missing line."""
     reasons = faults(text.lines)
-    return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
+    return ParseError(f'no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
 
 
-def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
+def require(values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
     """Raise the error for the first missing key."""
     for key, line in lines.items():
         if key not in values:
-            raise missing_line(kind, line, text)
+            raise missing_line(line, text)
 
 
 _FAULT = re.compile(
