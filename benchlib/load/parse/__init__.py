@@ -116,17 +116,12 @@ def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
 def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
     """Parse a file, a large transaction log in blocks."""
-    size = path.stat().st_size if path.is_file() else 0
-    large = size > 2 * _SAMPLE
-    if large and not kind:
-        with path.open("rb") as file:
-            beginning = file.read(_SAMPLE)
-            file.seek(size - _SAMPLE)
-            ends = beginning + b"\n" + file.read()
-        kind = _recognise(Text(ends.decode(errors="replace")))
-    if large and kind == "transaction_log":
-        with pa.OSFile(str(path)) as log:
-            return {"kind": kind, **transaction_log.parse_large(path.name, log)}
+    if path.is_file() and path.stat().st_size > 2 * _SAMPLE:
+        with pa.OSFile(str(path)) as file:
+            ends = file.read(_SAMPLE) + b"\n" + file.read_at(_SAMPLE, file.size() - _SAMPLE)
+            kind = kind or _recognise(Text(ends.decode(errors="replace")))
+            if kind == "transaction_log":
+                return {"kind": kind, **transaction_log.parse_large(path.name, file)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
 
 

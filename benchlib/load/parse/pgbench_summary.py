@@ -45,40 +45,34 @@ _OUTCOMES = (
     r"latency stddev(?: =|:) {latency_stddev_ms:f} ms",
 )
 _VERSION = r"\d[^(),:]*(?: \([^()]+\))?"  # distributions nest brackets
-_SUMMARY = [
-    Line(template)
-    for template in (
-        rf"pgbench \((?P<client_version>{_VERSION})(?:, server (?P<server_version>{_VERSION}))?\)",
-        "transaction type: (?P<transaction_type>.+)",
-        "scaling factor: {scale:d}",
-        "partition method: (?P<partition_method>range|hash|list)",
-        "partitions: {partitions:d}",
-        "query mode: (?P<query_mode>simple|extended|prepared)",
-        "number of clients: {clients:d}",
-        "number of threads: {threads:d}",
-        "maximum number of tries: {max_tries:d}",
-        "duration: {duration_s:d} s",
-        "number of transactions per client: {transactions_per_client:d}",
-        # up to 8.0 in other words
-        "number of (?:transactions actually processed|processed transactions): {transactions:d}(?:/{transactions_planned:d})?",
-        "number of transactions above the {latency_limit_ms:f} ms latency limit: "
-        r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
-        r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
-        "initial connection time = {initial_connection_ms:f} ms",
-        "average connection time = {average_connection_ms:f} ms",
-        *_OUTCOMES,
-    )
-]
-_SCRIPT = [
-    Line(f"- {template}")
-    for template in (
-        r"weight(?::| =) {weight:d}(?: \(targets {target_percent:f}% of total\))?",
-        r"{transactions:d} transactions \({percent:f}% of total, tps = {tps:f}\)",
-        r"{transactions_attempted:d} transactions \({percent:f}% of total\)",
-        r"number of transactions actually processed: {transactions:d} \(tps = {tps:f}\)",
-        *_OUTCOMES,
-    )
-]
+_SUMMARY = Line(
+    rf"pgbench \((?P<client_version>{_VERSION})(?:, server (?P<server_version>{_VERSION}))?\)",
+    "transaction type: (?P<transaction_type>.+)",
+    "scaling factor: {scale:d}",
+    "partition method: (?P<partition_method>range|hash|list)",
+    "partitions: {partitions:d}",
+    "query mode: (?P<query_mode>simple|extended|prepared)",
+    "number of clients: {clients:d}",
+    "number of threads: {threads:d}",
+    "maximum number of tries: {max_tries:d}",
+    "duration: {duration_s:d} s",
+    "number of transactions per client: {transactions_per_client:d}",
+    # up to 8.0 in other words
+    "number of (?:transactions actually processed|processed transactions): {transactions:d}(?:/{transactions_planned:d})?",
+    "number of transactions above the {latency_limit_ms:f} ms latency limit: "
+    r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
+    r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
+    "initial connection time = {initial_connection_ms:f} ms",
+    "average connection time = {average_connection_ms:f} ms",
+    *_OUTCOMES,
+)
+_SCRIPT = Line(
+    r"- weight(?::| =) {weight:d}(?: \(targets {target_percent:f}% of total\))?",
+    r"- {transactions:d} transactions \({percent:f}% of total, tps = {tps:f}\)",
+    r"- {transactions_attempted:d} transactions \({percent:f}% of total\)",
+    r"- number of transactions actually processed: {transactions:d} \(tps = {tps:f}\)",
+    *(f"- {outcome}" for outcome in _OUTCOMES),
+)
 _TPS = Line(rf"tps = {{tps:f}} ?\((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
 _REQUIRED = {
     "clients": "number of clients: …",
@@ -138,13 +132,13 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             each.setdefault("transactions", 0)
     errors = faults(text.lines)
     result: dict[str, Any] = {
-        **_with_all(_SUMMARY, top),
+        **_with_all(_SUMMARY.keys, top),
         "tps": tps[definition],
         "tps_definition": definition,
         "tps_including_connections": tps.get(INCLUDING),
         "tps_excluding_connections": tps.get(EXCLUDING),
         **lists,
-        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in lists["scripts"]],
+        "scripts": [_with_all((*_SCRIPT_START.keys, *_SCRIPT.keys), each) for each in lists["scripts"]],
         "errors": errors,
         "notes": [],
     }
@@ -205,9 +199,9 @@ def _two_summaries(sign: str) -> ParseError:
     return ParseError(f"two summaries in one text ({sign}); parse each on its own")
 
 
-def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
+def _with_all(keys: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
     """Add None for missing keys."""
-    row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
+    row = {**dict.fromkeys(keys), **values}
     if row["latency_average_ms"] is not None:
         row["latency_includes_failures"] = row["latency_includes_failures"] is not None
     return row

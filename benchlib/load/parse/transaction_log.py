@@ -174,7 +174,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
     """Parse a file in blocks."""
-    beginning = Text(file.read(_BEGINNING).decode(errors="replace"))
+    beginning = Text(file.read_at(_BEGINNING, 0).decode(errors="replace"))
     names = _columns_of(beginning.lines, None)
     if not names:
         raise missing_line(_EXAMPLE, beginning)
