@@ -62,14 +62,9 @@ def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_who
 
 def test_no_figure_of_the_whole_is_that_of_the_first_generator() -> None:
     counts = {"retries": 8, "deadlock_failures": 2, "failed_transactions": 3, "initial_connection_ms": 5.0}
-    script = {
-        "script": 1,
-        "tps": 300.0,
-        "transactions": 900,
-        "latency_average_ms": 2.0,
-        "latency_stddev_ms": 1.0,
-    }
-    parts = [report(600) | counts | {"scripts": [script | counts]} for _ in range(2)]
+    latency = {"latency_average_ms": 2.0, "latency_stddev_ms": 1.0}
+    script = {"script": 1, "tps": 300.0, "transactions": 900, **latency, **counts}
+    parts = [report(600) | counts | {"scripts": [script]} for _ in range(2)]
     parts[1]["initial_connection_ms"] = 9.0
     for part in parts:
         part["progress"] = [row | {"failed": 5, "skipped": 7, "lag_ms": 1.0} for row in part["progress"]]

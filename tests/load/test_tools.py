@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes import pgbench_output
 
-from benchlib.errors import LoadError, ParseError, PreflightError
+from benchlib.errors import LoadError, PreflightError
 from benchlib.host.shell import Shell
 from benchlib.load import sysbench
 from benchlib.load.pgbench import LOADING, Pgbench, PgbenchInit
@@ -182,18 +182,6 @@ def test_a_failed_run_is_told_in_a_line(
 ) -> None:
     with pytest.raises(LoadError, match=rf"^{re.escape(message)}.*\Z"):
         tool.report(stdout, stderr, returncode, [])
-
-
-@pytest.mark.parametrize(
-    ("tool", "stdout"),
-    [
-        (PGBENCH, ""), (PGBENCH, "hello\n"), (PGBENCH, STDOUT[:200]), (PGBENCH, STDOUT.replace("6000", "60")),
-        (SYSBENCH, "Threads started!\n"), (LOADER, "creating tables...\n"),
-    ],
-)  # fmt: skip
-def test_what_is_no_report_is_never_a_figure(tool: LoadTool, stdout: str) -> None:
-    with pytest.raises(ParseError):
-        tool.report(stdout, "", 0, [])
 
 
 # --- what a load may ask for --------------------------------------------------------------
