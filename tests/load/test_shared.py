@@ -53,11 +53,11 @@ def test_counts_and_speeds_are_sums_and_latencies_are_those_of_all_transactions(
     assert whole["latency_stddev_ms"] == pytest.approx(together.std())
 
 
-def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_whole_incomplete() -> None:
+@pytest.mark.parametrize("complete", [True, False])
+def test_averaged_percentiles_are_none_and_all_parts_must_have_ended(complete: bool) -> None:
     ended = {"latency_p95_ms": 3.0, **report(600)}
-    assert merged([ended, ended])["complete"]
-    whole = merged([ended, {**ended, "complete": False}])
-    assert (whole["latency_p95_ms"], whole["complete"]) == (None, False)
+    whole = merged([ended, {**ended, "complete": complete}])
+    assert (whole["latency_p95_ms"], whole["complete"]) == (None, complete)
 
 
 def test_no_figure_of_the_whole_is_that_of_the_first_generator() -> None:

@@ -54,7 +54,7 @@ class Databases:
     def run(self, workload: Workload, its_load: Load) -> dict[str, Any]:
         server, shell = self.loaded(workload), self.cluster.shell
         tool = load_tool(workload.tool, self.pgbench)
-        scripts = [*written(workload, self.folder, shell)]
+        scripts = written(workload, self.folder, shell)
         argv = tool.argv(Job(server.connection, workload, its_load, SCALE, 7, scripts))
         done = shell.run(argv, timeout_s=tool.limit_s(its_load))
         return tool.report(done.stdout, done.stderr, done.returncode, argv)
