@@ -92,7 +92,7 @@ COMMITS_ITSELF = [
     ("sql", "script"),
     [
         *((sql, f"{sql}\n") for sql in COMMITS_ITSELF),
-        (f"{ONE}\nSELECT 2;", f"BEGIN;\n{ONE}\nSELECT 2;\n;\nEND;\n"),
+        *((sql, f"BEGIN;\n{sql}\n;\nEND;\n") for sql in (f"{ONE}\nSELECT 2;", f"{ONE[:-1]} AS a \\gset\nSELECT :a;")),
         ("SELECT a[lo:hi], b[1:n], ':x', c::int -- :y", "SELECT a[lo: hi], b[1: n],  E'\\x3ax', c::int -- : y\n"),
     ],
 )  # fmt: skip
