@@ -21,12 +21,12 @@ class InputError(BenchlibError):
     exit_code = 2
 
 
-class NothingToShowError(InputError):
-    """A section without data."""
-
-
 class ParseError(InputError):
     """A text that cannot be trusted."""
+
+
+class UnknownOutputError(ParseError):
+    """A text of no known tool."""
 
 
 class PreflightError(InputError):

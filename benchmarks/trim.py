@@ -6,14 +6,19 @@ of wait events (kept: their sum per second), and which transaction of a second w
 
 import hashlib
 import io
+import json
 import lzma
 import sys
 import tarfile
 from collections.abc import Container, Mapping
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from benchlib.errors import InputError
 from benchlib.host import files
-from benchlib.load.latency import thin_log
+from benchlib.load.latency import FORMAT, METADATA, SECOND, readable
 from benchlib.study.archive import ARCHIVE, most_unpacked
 from benchlib.study.curate import check_idle
 from benchlib.study.records import Samples, understood
@@ -52,6 +57,21 @@ def trim(folder: StudyFolder) -> tuple[int, int]:
     if study.provenance.get("raw_files") != NOTE:
         folder.write(study.changed(provenance={**study.provenance, "raw_files": NOTE}))
     return before, _size(folder)
+
+
+def thin_log(path: Path, target: Path) -> bool:
+    """Write a transaction log from which the same latencies are read; return False if it is thin already."""
+    with readable(path) as note:
+        if note.get("thin"):
+            return False
+        table = pq.read_table(path, columns=["time_us", "latency_us", "script"])
+    table = table.filter(pc.is_valid(table["latency_us"]))
+    second = pc.multiply(pc.divide(table["time_us"], SECOND), SECOND)
+    order = [(name, "ascending") for name in ("time_us", "script", "latency_us")]
+    thin = table.set_column(0, "time_us", second).sort_by(order)
+    thin = thin.replace_schema_metadata({METADATA: json.dumps({"thin": True})})
+    pq.write_table(thin, target, **FORMAT, compression_level=19)
+    return True
 
 
 def _now(folder: StudyFolder, path: str) -> str:

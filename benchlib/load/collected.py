@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchlib.errors import InputError, ParseError
+from benchlib.errors import InputError, ParseError, UnknownOutputError
 from benchlib.load.parse import parse_runs
 from benchlib.stats.descriptive import unseen_drift
 
@@ -32,7 +32,6 @@ _BLOCKS = (
 """Patterns of a run's number in a path; the second applies where the first finds nothing."""
 _TYPE = re.compile(r"\.(?:txt|log|out|md|stdout|res)$")
 _TEST = re.compile(r"/\d+/results$")
-_NO_RUN = ("no line of a known kind", "there is nothing in it")
 _COPIED = 0.5
 """Below this share of the runs' duration, file times are those of a copy."""
 NOTES = {
@@ -78,13 +77,12 @@ def collect(sources: Iterable[Source], level: str | None = None, block: str | No
     for source in sorted(sources, key=lambda source: (source.at_s, _natural(source.name))):
         try:
             results = parse_runs(source.text)
+        except UnknownOutputError:
+            results = []
         except ParseError as reason:
-            without_run = any(words in str(reason) for words in _NO_RUN)
-            (passed_over if without_run else errors).append(
-                source.name if without_run else f"{source.name}: {reason}"
-            )
+            errors.append(f"{source.name}: {reason}")
             continue
-        if results[0]["kind"] not in ("pgbench_summary", "sysbench"):
+        if not results or results[0]["kind"] not in ("pgbench_summary", "sysbench"):
             passed_over.append(source.name)
             continue
         name, number = _level_and_block(source.name, level, block)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchlib.errors import InputError, ParseError, StudyError, os_errors_as
+from benchlib.errors import InputError, StudyError, os_errors_as
 from benchlib.host import files as host_files
 from benchlib.load.parse import transaction_log as pgbench_log
 from benchlib.load.parse.transaction_log import STATUSES, Columns, narrow, quantiles_ms
 
 _COUNTS = ("time_us", "latency_us", "schedule_lag_us", "client", "transaction", "script", "retries")
-SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionary(pa.int8(), pa.string())})
+METADATA = b"benchlib"
+"""Key of the file's metadata; its value is a JSON object."""
+SCHEMA = pa.schema(
+    {**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionary(pa.int8(), pa.string())}, {METADATA: b"{}"}
+)
 """A row per transaction: end (since the epoch), latency (null unless ``ok``), delayed start (null without
 ``--rate``), client, its transaction number, script (from 0), retries (null without ``--max-tries``),
 ``ok`` or pgbench's word.
@@ -28,19 +31,18 @@ SCHEMA = pa.schema({**dict.fromkeys(_COUNTS, pa.int64()), "status": pa.dictionar
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
-_NOTE = b"benchlib"  # in the file's metadata: JSON, ``thin``
-_FORMAT: dict[str, Any] = {
+FORMAT: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["script", "status"],
     "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _COUNTS if name != "script"},
     "write_page_checksum": True,
 }
-_SECOND = 1_000_000  # µs
+"""Options of the Parquet files."""
+SECOND = 1_000_000  # µs
 _BATCH = 1 << 20  # rows that are read at a time
 _MOST_ROWS = 20  # of a byte: a thinned log has two
 _FEW_ROWS = 10_000_000  # of any file: of the shortest transactions a thinned log has fifty of a byte
 _FEW_BYTES, _MOST_BYTES = 256 << 20, 400  # unpacked: of any file, of a byte
-_TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 
 @dataclass(frozen=True)
@@ -81,37 +83,21 @@ def keep_log(files: Sequence[Path], target: Path, argv: Sequence[str], owner: in
     names = pgbench_log.log_columns(argv)
     message = f"cannot keep the transaction log in {target.parent}; free some space and run again"
     try:
-        with os_errors_as(StudyError, message), pq.ParquetWriter(target, _schema(), **_FORMAT) as writer:
+        with os_errors_as(StudyError, message), pq.ParquetWriter(target, SCHEMA, **FORMAT) as writer:
             for path in files:
-                for columns in _columns(path, owner, names):
-                    writer.write_table(_table(columns))
+                with _open(path, owner) as file:
+                    for columns in pgbench_log.file_blocks(path.name, file, names):
+                        writer.write_table(_table(columns))
     except BaseException:
         host_files.remove(target)
         raise
-
-
-def _schema(**note: Any) -> pa.Schema:
-    return SCHEMA.with_metadata({_NOTE: json.dumps(note)})
-
-
-def _columns(path: Path, owner: int, names: Sequence[str]) -> Iterator[Columns]:
-    with _open(path, owner) as file:
-        size, tail = pgbench_log.whole_lines(file)
-        if not _TORN.fullmatch(tail):
-            raise ParseError(f"{path.name} does not end as a transaction log does: {tail[:80]!r}")
-        try:
-            if size:
-                yield from pgbench_log.rows(file.get_stream(0, size), names)
-        except ValueError:
-            file.seek(0)
-            raise pgbench_log.fault(path.name, file, names) from None
 
 
 def _table(columns: Columns) -> pa.Table:
     status = pa.array(columns["status"], pa.int8())
     absent = pa.nulls(len(status), pa.int64())
     values = {
-        "time_us": columns["epoch_s"] * _SECOND + columns["epoch_us"],
+        "time_us": columns["epoch_s"] * SECOND + columns["epoch_us"],
         "latency_us": pa.array(columns["latency"], mask=columns["status"] != STATUSES.index("ok")),
         "schedule_lag_us": columns.get("lag", absent),
         "retries": columns.get("retries", absent),
@@ -124,8 +110,7 @@ def _table(columns: Columns) -> pa.Table:
 def read_latency(path: Path) -> Latency:
     """Return the latencies in a saved log."""
     parts, by_script = [np.array([], np.uint32)], [np.array([], np.uint8)]
-    with _readable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        _note(path)
+    with readable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         columns = [name for name in ("latency_us", "script") if name in file.schema_arrow.names]
         for batch in file.iter_batches(_BATCH, columns=columns):
             table = batch.filter(pc.is_valid(batch["latency_us"]))
@@ -138,25 +123,10 @@ def read_latency(path: Path) -> Latency:
     return Latency(quantiles_ms(latencies, QUANTILES), len(latencies), of_scripts)
 
 
-def thin_log(path: Path, target: Path) -> bool:
-    """Write a log with the same :class:`Latency`; return False if already thin."""
-    with _readable(path):
-        if _note(path).get("thin"):
-            return False
-        table = pq.read_table(path, columns=["time_us", "latency_us", "script"])
-    table = table.filter(pc.is_valid(table["latency_us"]))
-    second = pc.multiply(pc.divide(table["time_us"], _SECOND), _SECOND)
-    order = [(name, "ascending") for name in ("time_us", "script", "latency_us")]
-    thin = table.set_column(0, "time_us", second).sort_by(order)
-    thin = thin.replace_schema_metadata(_schema(thin=True).metadata)
-    pq.write_table(thin, target, **_FORMAT, compression_level=19)
-    return True
-
-
 def _note(path: Path) -> dict[str, Any]:
     """Return the note, if the unpacked size is plausible."""
     about, size = pq.read_metadata(path), path.stat().st_size
-    note = json.loads((about.metadata or {})[_NOTE])
+    note = json.loads((about.metadata or {})[METADATA])
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
     # a footer may say anything: what the columns' own pages hold is what is unpacked
     columns = [group.column(index) for group in groups for index in range(group.num_columns)]
@@ -170,10 +140,10 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Convert all errors of a damaged file."""
+def readable(path: Path) -> Iterator[dict[str, Any]]:
+    """Check a saved log and give its note; convert all errors of a damaged file."""
     try:
-        yield
+        yield _note(path)
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as reason:
         raise InputError(
             f"cannot read {path.parent.name}/{path.name}: damaged, or not kept by benchlib"

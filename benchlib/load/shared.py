@@ -13,6 +13,8 @@ _SUMMED = re.compile(
     r"(\w+_)?(transactions|failures)|transactions_attempted|clients|threads|tps|speed|failed|skipped|retried|retries"
 )
 """Figures of a report and of its rows that are sums."""
+_MEANS = ("latency_average_ms", "latency_ms", "rate_lag_average_ms", "lag_ms")
+"""Those that are means."""
 _MAX_SEED = 2**31 - 1
 
 
@@ -67,28 +69,21 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
 
     With ``begins`` speeds refer to the common time.
     """
-    first, counts = reports[0], [report["transactions"] or 0 for report in reports]
+    first, counts = reports[0], _counts(reports)
+    lags = [report.get("rate_lag_max_ms") for report in reports]
+    scripts = zip(*(report["scripts"] for report in reports), strict=True)
+    statements = zip(*(report["statements"] for report in reports), strict=True)
     total = {
-        **_joined(reports),
+        **_joined(reports, counts),
         "seed": first.get("seed"),  # the others' follow from it
-        "latency_average_ms": _mean(reports, "latency_average_ms", counts),
-        "latency_stddev_ms": _deviation(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
         "notes": [line for report in reports for line in report.get("notes", ())],
+        "rate_lag_max_ms": None if None in lags else max(lags),
         "progress": _common_progress([report["progress"] for report in reports]),
-        "scripts": [
-            _merged_script(rows) for rows in zip(*(report["scripts"] for report in reports), strict=True)
-        ],
-        "statements": [
-            _joined(rows) | {"latency_ms": _mean(rows, "latency_ms", counts)}
-            for rows in zip(*(report["statements"] for report in reports), strict=True)
-        ],
+        "scripts": [_joined(rows, _counts(rows)) for rows in scripts],
+        "statements": [_joined(rows, counts) for rows in statements],
     }
-    if "rate_lag_average_ms" in first:
-        total["rate_lag_average_ms"] = _mean(reports, "rate_lag_average_ms", counts)
-        lags = [report["rate_lag_max_ms"] for report in reports]
-        total["rate_lag_max_ms"] = None if None in lags else max(lags)
     if begins and (tps := common_tps(reports, begins)) is not None:
         for row in total["scripts"]:
             row["tps"] = row["tps"] and row["tps"] * tps / total["tps"]
@@ -96,38 +91,37 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     return total | {name: None for name in first if name.startswith(("latency_p", "tps_in", "tps_ex"))}
 
 
-def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return sums, what is common to all, and else None."""
-    return {
-        name: _sum(rows, name) if _SUMMED.fullmatch(name)
-        else value if all(row.get(name) == value for row in rows)
-        else None
-        for name, value in rows[0].items()
-    }  # fmt: skip
+def _counts(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [row.get("transactions") or 0 for row in rows]
 
 
-def _merged_script(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    counts = [row.get("transactions") or 0 for row in rows]
-    latency = {"latency_average_ms": _mean(rows, "latency_average_ms", counts)}
-    return _joined(rows) | latency | {"latency_stddev_ms": _deviation(rows, counts)}
+def _joined(rows: Sequence[Mapping[str, Any]], weights: Sequence[Any]) -> dict[str, Any]:
+    """Return sums, weighted means, what is common to all, and else None."""
+    joined = {}
+    for name in rows[0]:
+        values = [row.get(name) for row in rows]
+        if name in _MEANS:
+            joined[name] = _mean(values, weights)
+        elif _SUMMED.fullmatch(name):
+            joined[name] = None if None in values else sum(values)
+        else:
+            joined[name] = values[0] if all(value == values[0] for value in values) else None
+    if "latency_stddev_ms" in joined:
+        joined["latency_stddev_ms"] = _deviation(rows, joined["latency_average_ms"], weights)
+    return joined
 
 
-def _sum(rows: Sequence[Mapping[str, Any]], key: str) -> Any:
-    values = [row.get(key) for row in rows]
-    return None if None in values else sum(values)
+def _mean(values: Sequence[Any], weights: Sequence[Any]) -> float | None:
+    known = None not in values and None not in weights and any(weights)
+    return float(np.average(values, weights=weights)) if known else None
 
 
-def _mean(rows: Sequence[Mapping[str, Any]], key: str, weights: Sequence[float]) -> float | None:
-    values = [row[key] for row in rows]
-    return None if None in values or not sum(weights) else float(np.average(values, weights=weights))
-
-
-def _deviation(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
-    mean = _mean(reports, "latency_average_ms", counts)
-    if mean is None or None in [report["latency_stddev_ms"] for report in reports]:
+def _deviation(rows: Sequence[Mapping[str, Any]], mean: float | None, weights: Sequence[Any]) -> float | None:
+    """Return the standard deviation of all, from means and standard deviations."""
+    if mean is None or None in [row["latency_stddev_ms"] for row in rows]:
         return None
-    squares = [report["latency_average_ms"] ** 2 + report["latency_stddev_ms"] ** 2 for report in reports]
-    return math.sqrt(max(float(np.average(squares, weights=counts)) - mean**2, 0.0))
+    squares = [row["latency_average_ms"] ** 2 + row["latency_stddev_ms"] ** 2 for row in rows]
+    return math.sqrt(max(float(np.average(squares, weights=weights)) - mean**2, 0.0))
 
 
 def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -135,10 +129,8 @@ def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[di
     common = []
     for second in sorted(set.intersection(*map(set, by_second))):
         rows = [readings[second] for readings in by_second]
-        row = _joined(rows) | {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None}
-        for mean in ("latency_ms", "lag_ms"):
-            row[mean] = _mean(rows, mean, [one["tps"] for one in rows]) if row["tps"] else None
-        common.append(row)
+        joined = _joined(rows, [row["tps"] for row in rows])
+        common.append(joined | {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None})
     return common
 
 

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from trim import thin_log
 
 from benchlib.errors import InputError, ParseError, StudyError
 from benchlib.load import parse
-from benchlib.load.latency import QUANTILES, SCHEMA, Latency, keep_log, read_latency, thin_log
+from benchlib.load.latency import QUANTILES, SCHEMA, Latency, keep_log, read_latency
 from benchlib.load.parse import parse_file, parse_text, transaction_log
 from benchlib.load.parse.transaction_log import WORDS
 
@@ -145,21 +146,18 @@ def test_a_large_log_is_read_without_reading_it_as_text(files: Files, monkeypatc
         parse_file(path, kind="transaction_log")
 
 
-def test_every_column_is_kept(files: Files, tmp_path: Path) -> None:
-    parts = files(f"0 1 1202 0 {START} 782553 78 0\n", f"1 7 deadlock 3 {START + 1} 5 43 2\n")
-    keep_log(parts, tmp_path / "kept", OPTIONS["rate and retries"])
+@pytest.mark.parametrize(
+    ("option", "line", "row"),
+    [
+        ("plain", f"0 1 1202 0 {START} 782553\r\n", (START * 10**6 + 782553, 1202, None, 0, 1, 0, None, "ok")),
+        ("rate and retries", f"1 7 deadlock 3 {START} 5 43 2\n", (START * 10**6 + 5, None, 43, 1, 7, 3, 2, "deadlock")),
+    ],
+)  # fmt: skip
+def test_every_column_is_kept_and_what_was_not_asked_for_is_null(files, tmp_path, option, line, row) -> None:
+    keep_log(files(line), tmp_path / "kept", OPTIONS[option])
     table = pq.read_table(tmp_path / "kept")
     assert table.schema.equals(SCHEMA)
-    assert [tuple(row.values()) for row in table.to_pylist()] == [
-        (START * 10**6 + 782553, 1202, 78, 0, 1, 0, 0, "ok"),
-        ((START + 1) * 10**6 + 5, None, 43, 1, 7, 3, 2, "deadlock"),
-    ]
-
-
-def test_what_was_not_asked_for_is_null(files: Files, tmp_path: Path) -> None:
-    kept(files(f"0 1 1202 0 {START} 782553\r\n"), PLAIN)
-    row = pq.read_table(tmp_path / "transactions.parquet").to_pylist()[0]
-    assert (row["schedule_lag_us"], row["retries"], row["latency_us"]) == (None, None, 1202)
+    assert [tuple(row.values()) for row in table.to_pylist()] == [row]
 
 
 GOOD = "".join(f"0 {n} {1000 + n} 0 {START + n} 475654\n" for n in range(100))

@@ -53,23 +53,18 @@ def test_counts_and_speeds_are_sums_and_latencies_are_those_of_all_transactions(
     assert whole["latency_stddev_ms"] == pytest.approx(together.std())
 
 
-def test_averaged_percentiles_are_none_and_a_part_that_did_not_end_makes_the_whole_incomplete() -> None:
+@pytest.mark.parametrize("complete", [True, False])
+def test_averaged_percentiles_are_none_and_all_parts_must_have_ended(complete: bool) -> None:
     ended = {"latency_p95_ms": 3.0, **report(600)}
-    assert merged([ended, ended])["complete"]
-    whole = merged([ended, {**ended, "complete": False}])
-    assert (whole["latency_p95_ms"], whole["complete"]) == (None, False)
+    whole = merged([ended, {**ended, "complete": complete}])
+    assert (whole["latency_p95_ms"], whole["complete"]) == (None, complete)
 
 
 def test_no_figure_of_the_whole_is_that_of_the_first_generator() -> None:
     counts = {"retries": 8, "deadlock_failures": 2, "failed_transactions": 3, "initial_connection_ms": 5.0}
-    script = {
-        "script": 1,
-        "tps": 300.0,
-        "transactions": 900,
-        "latency_average_ms": 2.0,
-        "latency_stddev_ms": 1.0,
-    }
-    parts = [report(600) | counts | {"scripts": [script | counts]} for _ in range(2)]
+    latency = {"latency_average_ms": 2.0, "latency_stddev_ms": 1.0}
+    script = {"script": 1, "tps": 300.0, "transactions": 900, **latency, **counts}
+    parts = [report(600) | counts | {"scripts": [script]} for _ in range(2)]
     parts[1]["initial_connection_ms"] = 9.0
     for part in parts:
         part["progress"] = [row | {"failed": 5, "skipped": 7, "lag_ms": 1.0} for row in part["progress"]]

@@ -55,9 +55,8 @@ def test_each_has_its_file_s_name_prose_and_something_that_must_hold_afterwards(
     assert workload.invariant.count or workload.tool == "pgbench-init" or name in KEEPS_ITS_ROWS
     assert workload.invariant.violations
     writes = workload.pgbench_tables or workload.invariant.per_transaction
-    assert workload.vacuum or workload.truncate or not writes or name in KEEPS_ITS_ROWS | {"timeseries"}, (
-        "between trials it goes back to a known state"
-    )
+    goes_back = workload.vacuum or workload.truncate  # to a known state, between trials
+    assert goes_back or not writes or name in KEEPS_ITS_ROWS | {"timeseries"}
     assert all(script.sql is None or script.sql.endswith("\n") for script in workload.scripts)
 
 
@@ -70,10 +69,7 @@ def test_a_workload_of_one_s_own_is_given_by_its_path(own) -> None:
 @pytest.mark.parametrize("name", ["tpcb", "", "../workloads", "tpcb-like.toml"])
 def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    message = refused(name)
-    assert message.startswith(f"no workload '{name}'. Known: ")
-    assert all(known in message for known in workload_paths())
-    assert message.endswith("; or give the path of a .toml file")
+    assert refused(name).startswith(f"no workload '{name}'. Known: {min(workload_paths())}, ")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,7 @@ def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: 
         ((OWN, ""), ": name: Field required; title: Field required"),
         ((OWN, 'name = "own"\ntitle = "t"\n'), ": no script has a weight above 0"),
         (('title = "One’s own"\n', ""), ": title: Field required"),
-        (("weight = 3", "wait = 3"), ": scripts.0.wait: Extra inputs are not permitted"),
+        (("weight = 3", "wait = 3"), ": scripts.0.wait: Extra inputs are not permitted; keys are like, name, title, "),
         (('builtin = "select-only"', "weight = 1"), ": scripts.1: a script has either"),
         (("{count", "{per_transaction = [1], count"), ": 'per_transaction' has one number, or"),
         (("pgbench_tables", 'tool = "sysbench"\npgbench_tables'), ": sysbench brings its own tables"),
@@ -99,17 +95,6 @@ def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: 
 def test_a_wrong_file_is_named_with_what_is_wrong(own, change: tuple[str, str], why: str) -> None:
     assert change[0] in OWN
     assert refused(own(OWN.replace(*change))).startswith(f"workload own.toml{why}")
-
-
-def test_all_wrong_keys_are_told_at_once_with_those_that_there_are(own) -> None:
-    message = refused(own(OWN.replace("weight = 3", "wait = 3").replace("load_sql", "loadsql")))
-    words = (
-        "scripts.0.wait: Extra inputs",
-        "loadsql: Extra inputs",
-        "keys are like, name, title, ",
-        "those of a script file, ",
-    )
-    assert [each for each in words if each not in message] == []
 
 
 def test_a_script_may_be_a_file_beside_the_workload_s(own, tmp_path: Path) -> None:

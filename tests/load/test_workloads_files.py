@@ -72,7 +72,7 @@ def test_tpcc_is_consistent_after_the_server_was_killed(warehouses, scratch, ins
     cluster, workload = warehouses
     pgbench = installed(find_pgbench().version).program("pgbench")
     its_load, before = Load(clients=4, threads=1, duration_s=60), cluster.value(workload.invariant.count)
-    scripts = [*written(workload, scratch, cluster.shell)]
+    scripts = written(workload, scratch, cluster.shell)
     argv = Pgbench(pgbench).argv(Job(cluster.connection, workload, its_load, 1, 7, scripts))
     client = cluster.shell.start(argv, log=scratch / "pgbench.log")
     assert eventually(lambda: cluster.value(workload.invariant.count) > before + 500)

@@ -18,6 +18,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, find_pgbench
 from benchlib.server.statistics import explained
 from benchlib.server.templates import load
+from benchlib.study.environment import written
 
 pytestmark = pytest.mark.pg
 
@@ -53,11 +54,7 @@ class Databases:
     def run(self, workload: Workload, its_load: Load) -> dict[str, Any]:
         server, shell = self.loaded(workload), self.cluster.shell
         tool = load_tool(workload.tool, self.pgbench)
-        paths = [self.folder / f"{workload.name}-{n}.sql" for n, _ in enumerate(workload.scripts)]
-        for script, path in zip(workload.scripts, paths, strict=True):
-            path.write_text(script.sql or "")
-            shell.own(path)
-        scripts = [*zip(workload.scripts, paths, strict=True)]
+        scripts = written(workload, self.folder, shell)
         argv = tool.argv(Job(server.connection, workload, its_load, SCALE, 7, scripts))
         done = shell.run(argv, timeout_s=tool.limit_s(its_load))
         return tool.report(done.stdout, done.stderr, done.returncode, argv)
@@ -229,12 +226,7 @@ def test_the_first_scan_of_what_was_loaded_writes_nothing(databases: Databases) 
 
 def test_loading_is_measured(databases: Databases) -> None:
     report = databases.run(load_workload("load"), Load())
-    assert (report["rows"], report["scale"], report["tps"], report["transactions"]) == (
-        100_000,
-        SCALE,
-        None,
-        None,
-    )
+    assert [report[name] for name in ("rows", "scale", "tps", "transactions")] == [100_000, SCALE, None, None]
     assert report["init_s"] is not None
     options = databases.cluster.value("SELECT reloptions FROM pg_class WHERE relname = 'pgbench_accounts'")
     assert options == ["fillfactor=90"]

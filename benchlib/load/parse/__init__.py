@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchlib.errors import ParseError
+from benchlib.errors import ParseError, UnknownOutputError
 from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
 from benchlib.load.parse.text import Text
 from benchlib.plan.words import decoded
@@ -34,12 +34,12 @@ __all__ = ["KINDS", "parse_file", "parse_runs", "parse_text"]
 
 _SAMPLE = 1 << 20  # bytes at each end of a large file that decide its kind
 
-_PARSERS: dict[str, Callable[[Text, list[str] | None], dict[str, Any]]] = {
-    "pgbench_summary": pgbench_summary.parse,
-    "pgbench_init": pgbench_init.parse,
-    "transaction_log": transaction_log.parse,
-    "pg_test_fsync": pg_test_fsync.parse,
-    "sysbench": sysbench.parse,
+_PARSERS: dict[str, tuple[str, Callable[[Text, list[str] | None], dict[str, Any]]]] = {
+    "pgbench_summary": ("pgbench summary", pgbench_summary.parse),
+    "pgbench_init": ("pgbench init", pgbench_init.parse),
+    "transaction_log": ("transaction log", transaction_log.parse),
+    "pg_test_fsync": ("pg_test_fsync", pg_test_fsync.parse),
+    "sysbench": ("sysbench", sysbench.parse),
 }
 KINDS = tuple(_PARSERS)
 """All kinds that ``parse_text`` knows."""
@@ -72,7 +72,11 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
     kind = kind or _recognise(clean)
     if kind not in _PARSERS:
         raise ParseError(f"unknown kind {kind!r}; the kinds are {', '.join(KINDS)}")
-    return {"kind": kind, **_PARSERS[kind](clean, argv)}
+    title, parse = _PARSERS[kind]
+    try:
+        return {"kind": kind, **parse(clean, argv)}
+    except ParseError as reason:
+        raise ParseError(f"{title}: {reason}") from None
 
 
 _ONCE_A_RUN = {
@@ -112,17 +116,12 @@ def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = N
 
 def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
     """Parse a file, a large transaction log in blocks."""
-    size = path.stat().st_size if path.is_file() else 0
-    large = size > 2 * _SAMPLE
-    if large and not kind:
-        with path.open("rb") as file:
-            beginning = file.read(_SAMPLE)
-            file.seek(size - _SAMPLE)
-            ends = beginning + b"\n" + file.read()
-        kind = _recognise(Text(ends.decode(errors="replace")))
-    if large and kind == "transaction_log":
-        with pa.OSFile(str(path)) as log:
-            return {"kind": kind, **transaction_log.parse_large(path.name, log)}
+    if path.is_file() and path.stat().st_size > 2 * _SAMPLE:
+        with pa.OSFile(str(path)) as file:
+            ends = file.read(_SAMPLE) + b"\n" + file.read_at(_SAMPLE, file.size() - _SAMPLE)
+            kind = kind or _recognise(Text(ends.decode(errors="replace")))
+            if kind == "transaction_log":
+                return {"kind": kind, **transaction_log.parse_large(path.name, file)}
     return parse_text(decoded(path.read_bytes()), kind=kind)
 
 
@@ -136,8 +135,8 @@ def _recognise(text: Text) -> str:
             "use the summary"
         )
     if not text.body.strip():
-        raise ParseError("there is nothing in it: it is empty")
-    raise ParseError(
+        raise UnknownOutputError("there is nothing in it: it is empty")
+    raise UnknownOutputError(
         'no line of a known kind, such as "tps = …", "done in … s (…)", "… ops/sec … usecs/op" or '
         f'"transactions: N (… per sec.)"; the kinds are {", ".join(KINDS)}'
     )

@@ -10,7 +10,6 @@ from typing import Any
 from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, missing_line
 
-KIND = "pg_test_fsync"
 _SECTION = re.compile(
     r"(Compare file sync methods using .+|Compare open_sync with different write sizes"
     r"|Test if fsync on non-write file descriptor is honored|Non-sync'ed \S+ writes):",
@@ -20,10 +19,12 @@ _OTHERS = re.compile(r"\D.*[:：]$|\d+ \S{1,3} \D.*:$")
 _COMMAS = re.compile(r"(\d+),(\d+)(?= +\D)")
 _METHOD = r"(?:open_datasync|fdatasync|fsync|fsync_writethrough|open_sync)"
 _LIKE_A_ROW = re.compile(rf".*\b(?:ops/sec|usecs/op)\b|{_METHOD} +[\d-]")
-_ROW = Line(r"(?P<method>\S.*?[^\s\d]) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)")
-_FOREIGN = (  # translated units; each row has the same value twice
-    Line(r"(?P<method>\S.*?[^\s\d]) {ops_per_s:f3} [^\d\s]\D*? {usecs_per_op:d} [^\d\s]\D*"),
-    Line(rf"(?P<method>{_METHOD}) [^\d\s][^\d:]{{0,11}}"),
+_ENGLISH = r"(?P<method>\S.*?[^\s\d]) (?:{ops_per_s:f} ops/sec(?: {usecs_per_op:f} usecs/op)?|n/a\*?)"
+_ROW = Line(_ENGLISH)
+_FOREIGN = Line(  # translated units; each row has the same value twice
+    _ENGLISH,
+    r"(?P<method>\S.*?[^\s\d]) {ops_per_s:f3} [^\d\s]\D*? {usecs_per_op:d} [^\d\s]\D*",
+    rf"(?P<method>{_METHOD}) [^\d\s][^\d:]{{0,11}}",
 )
 LIKE_A_ROW = rf"{_METHOD} +(?:\d+[.,]\d{{3}} \D|n/a)"
 """Beginnings of rows in any language."""
@@ -35,7 +36,7 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     methods: list[dict[str, Any]] = []
     section = seconds = None
     foreign = not any(map(_SECTION.fullmatch, text.lines))
-    headings = _with_rows(text.lines) if foreign else set()
+    headings, of_rows = (_with_rows(text.lines), _FOREIGN) if foreign else (set(), _ROW)
     for index, line in enumerate(text.lines):
         if index in headings:
             section = line.rstrip(" :：")
@@ -43,15 +44,17 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
             section = heading[1].replace("Non-Sync'ed", "Non-sync'ed")  # as 9.4 spells it
         elif length := _SECONDS.fullmatch(line):
             seconds = int(length[1])
-        elif section and (row := _row(line, foreign=foreign)):
-            _check(row, line)
+        elif section and (row := _row(line, of_rows)):
+            ops, usecs = row["ops_per_s"], row["usecs_per_op"]
+            if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
+                raise ParseError(f'"{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')
             methods.append({"section": section, **row})
         elif _LIKE_A_ROW.match(line) and not text.torn(index):
-            raise ParseError(f'{KIND}: "{line[:120]}" looks like a method\'s row, and cannot be read')
+            raise ParseError(f'"{line[:120]}" looks like a method\'s row, and cannot be read')
     if not methods:
-        raise missing_line(KIND, "METHOD  … ops/sec  … usecs/op", text)
+        raise missing_line("METHOD  … ops/sec  … usecs/op", text)
     if len({(row["section"], row["method"]) for row in methods}) < len(methods):
-        raise ParseError(f"{KIND}: the same method twice in a section: two runs in one text")
+        raise ParseError("the same method twice in a section: two runs in one text")
     return {
         # The last section is always printed, with one row.
         "complete": methods[-1]["section"].startswith("Non-sync'ed")
@@ -61,10 +64,8 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     }
 
 
-def _row(line: str, *, foreign: bool) -> dict[str, Any] | None:
-    plain = _COMMAS.sub(r"\1.\2", " ".join(line.split()))
-    read = (kind.read(plain) for kind in (_ROW, *(_FOREIGN if foreign else ())))
-    row = next(filter(None, read), None)
+def _row(line: str, kinds: Line) -> dict[str, Any] | None:
+    row = kinds.read(_COMMAS.sub(r"\1.\2", " ".join(line.split())))
     return row and {"ops_per_s": None, "usecs_per_op": None, **row}
 
 
@@ -74,13 +75,7 @@ def _with_rows(lines: Sequence[str]) -> set[int]:
     for index, line in enumerate(lines):
         if _OTHERS.fullmatch(line):
             last = index
-        elif last is not None and _row(line, foreign=True):
+        elif last is not None and _row(line, _FOREIGN):
             found.add(last)
             last = None
     return found
-
-
-def _check(row: dict[str, Any], line: str) -> None:
-    ops, usecs = row["ops_per_s"], row["usecs_per_op"]
-    if ops and usecs is not None and abs(usecs - 1e6 / ops) > 0.51 + 0.01 * usecs:
-        raise ParseError(f'{KIND}: "{line}" contradicts itself: {ops} ops/sec are {1e6 / ops:.0f} usecs/op')

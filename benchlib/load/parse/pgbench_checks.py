@@ -22,7 +22,7 @@ _REQUESTED = {"client": "clients", "time": "duration_s", "protocol": "query_mode
 def check(summary: Mapping[str, Any], command: Mapping[str, str]) -> None:
     """Raise ParseError with the first contradiction."""
     for problem in _problems(summary, command):
-        raise ParseError(f"pgbench summary: {problem}; the text is garbled, torn or not of one run")
+        raise ParseError(f"{problem}; the text is garbled, torn or not of one run")
 
 
 def _problems(s: Mapping[str, Any], command: Mapping[str, str]) -> Iterator[str]:

@@ -9,7 +9,6 @@ from typing import Any
 from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, faults, missing_line, options
 
-KIND = "pgbench init"
 ROWS_PER_SCALE = 100_000
 
 # from 17 on, large scales also report the small tables by name
@@ -29,11 +28,11 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     loaded = [reading for reading in readings if reading["rows"] == reading["planned"]]
     untimed = text.lines.count("done.")
     if not timed and not untimed:
-        raise missing_line(KIND, "done in … s (…).", text)
+        raise missing_line("done in … s (…).", text)
     if planned and not loaded:
-        raise missing_line(KIND, f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
+        raise missing_line(f"{max(planned)} of {max(planned)} tuples (100%) done (…)", text)
     if max(len(timed), untimed, len(planned)) > 1 or any(text.lines.count(step) > 1 for step in _FIRST_STEPS):
-        raise ParseError(f"{KIND}: two loads in one text; parse each on its own")
+        raise ParseError("two loads in one text; parse each on its own")
     last: dict[str, Any] = loaded[0] if loaded else {}
     rows, given = last.get("rows"), options(argv).get("scale", "")
     scale = rows // ROWS_PER_SCALE if rows else int(given) if given.isdecimal() and len(given) < 10 else None
@@ -53,10 +52,10 @@ def _phases(done: re.Match[str]) -> dict[str, float | None]:
     for part in filter(None, done[2].split(", ")):
         phase = _PHASE.fullmatch(part)
         if phase is None:
-            raise ParseError(f'{KIND}: cannot read "{part}" in "{done[0]}"')
+            raise ParseError(f'cannot read "{part}" in "{done[0]}"')
         phases[re.sub(r"\W", "_", phase[1])] = float(phase[2])
     parts = [seconds or 0.0 for name, seconds in phases.items() if name != "total"]
     # The total is the sum of the phases; each is rounded to a hundredth.
     if parts and abs(sum(parts) - float(done[1])) > 0.0051 * (len(parts) + 1) + 0.01 * float(done[1]):
-        raise ParseError(f'{KIND}: the phases in "{done[0]}" do not add up to the total')
+        raise ParseError(f'the phases in "{done[0]}" do not add up to the total')
     return phases

@@ -12,7 +12,6 @@ from benchlib.errors import ParseError
 from benchlib.load.parse.pgbench_checks import check
 from benchlib.load.parse.text import Line, Text, faults, keep, missing_line, options, require, typed_connect
 
-KIND = "pgbench summary"
 INCLUDING = "including connections establishing"
 """Up to 13: with the time for connecting. Comparable only with ``-C``."""
 EXCLUDING = "excluding connections establishing"
@@ -46,40 +45,34 @@ _OUTCOMES = (
     r"latency stddev(?: =|:) {latency_stddev_ms:f} ms",
 )
 _VERSION = r"\d[^(),:]*(?: \([^()]+\))?"  # distributions nest brackets
-_SUMMARY = [
-    Line(template)
-    for template in (
-        rf"pgbench \((?P<client_version>{_VERSION})(?:, server (?P<server_version>{_VERSION}))?\)",
-        "transaction type: (?P<transaction_type>.+)",
-        "scaling factor: {scale:d}",
-        "partition method: (?P<partition_method>range|hash|list)",
-        "partitions: {partitions:d}",
-        "query mode: (?P<query_mode>simple|extended|prepared)",
-        "number of clients: {clients:d}",
-        "number of threads: {threads:d}",
-        "maximum number of tries: {max_tries:d}",
-        "duration: {duration_s:d} s",
-        "number of transactions per client: {transactions_per_client:d}",
-        # up to 8.0 in other words
-        "number of (?:transactions actually processed|processed transactions): {transactions:d}(?:/{transactions_planned:d})?",
-        "number of transactions above the {latency_limit_ms:f} ms latency limit: "
-        r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
-        r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
-        "initial connection time = {initial_connection_ms:f} ms",
-        "average connection time = {average_connection_ms:f} ms",
-        *_OUTCOMES,
-    )
-]
-_SCRIPT = [
-    Line(f"- {template}")
-    for template in (
-        r"weight(?::| =) {weight:d}(?: \(targets {target_percent:f}% of total\))?",
-        r"{transactions:d} transactions \({percent:f}% of total, tps = {tps:f}\)",
-        r"{transactions_attempted:d} transactions \({percent:f}% of total\)",
-        r"number of transactions actually processed: {transactions:d} \(tps = {tps:f}\)",
-        *_OUTCOMES,
-    )
-]
+_SUMMARY = Line(
+    rf"pgbench \((?P<client_version>{_VERSION})(?:, server (?P<server_version>{_VERSION}))?\)",
+    "transaction type: (?P<transaction_type>.+)",
+    "scaling factor: {scale:d}",
+    "partition method: (?P<partition_method>range|hash|list)",
+    "partitions: {partitions:d}",
+    "query mode: (?P<query_mode>simple|extended|prepared)",
+    "number of clients: {clients:d}",
+    "number of threads: {threads:d}",
+    "maximum number of tries: {max_tries:d}",
+    "duration: {duration_s:d} s",
+    "number of transactions per client: {transactions_per_client:d}",
+    # up to 8.0 in other words
+    "number of (?:transactions actually processed|processed transactions): {transactions:d}(?:/{transactions_planned:d})?",
+    "number of transactions above the {latency_limit_ms:f} ms latency limit: "
+    r"{late_transactions:d}(?:/{late_of:d})? \({late_percent:f} ?%\)",
+    r"rate limit schedule lag: avg {rate_lag_average_ms:f} \(max {rate_lag_max_ms:f}\) ms",
+    "initial connection time = {initial_connection_ms:f} ms",
+    "average connection time = {average_connection_ms:f} ms",
+    *_OUTCOMES,
+)
+_SCRIPT = Line(
+    r"- weight(?::| =) {weight:d}(?: \(targets {target_percent:f}% of total\))?",
+    r"- {transactions:d} transactions \({percent:f}% of total, tps = {tps:f}\)",
+    r"- {transactions_attempted:d} transactions \({percent:f}% of total\)",
+    r"- number of transactions actually processed: {transactions:d} \(tps = {tps:f}\)",
+    *(f"- {outcome}" for outcome in _OUTCOMES),
+)
 _TPS = Line(rf"tps = {{tps:f}} ?\((?P<definition>{'|'.join(TPS_DEFINITIONS)})\)")
 _REQUIRED = {
     "clients": "number of clients: …",
@@ -127,25 +120,25 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     (top, tps, lists), command = _read(text), options(argv)
     unread = text.first_unread(_LIKE_PROGRESS, _reading)
     if unread and not faults(text.lines):  # an error may have broken into it
-        raise ParseError(f'{KIND}: "{unread[:120]}" looks like a line of progress, and cannot be read')
+        raise ParseError(f'"{unread[:120]}" looks like a line of progress, and cannot be read')
     reconnect = "connect" in command or typed_connect(text.lines)
     definition = _definition(tps, reconnect, "client_version" in top, text)
     unlimited = "transactions_per_client" not in top
-    require(KIND, top, _REQUIRED | ({"duration_s": "duration: … s"} if unlimited else {}), text)
+    require(top, _REQUIRED | ({"duration_s": "duration: … s"} if unlimited else {}), text)
     for each in lists["scripts"]:
         share = f"SQL script {each['script']}: … transactions (…% of total"
-        require(KIND, each, {"percent": share}, text)
+        require(each, {"percent": share}, text)
         if each.get("transactions_attempted") == 0:  # of which 18 prints no more
             each.setdefault("transactions", 0)
     errors = faults(text.lines)
     result: dict[str, Any] = {
-        **_with_all(_SUMMARY, top),
+        **_with_all(_SUMMARY.keys, top),
         "tps": tps[definition],
         "tps_definition": definition,
         "tps_including_connections": tps.get(INCLUDING),
         "tps_excluding_connections": tps.get(EXCLUDING),
         **lists,
-        "scripts": [_with_all([_SCRIPT_START, *_SCRIPT], each) for each in lists["scripts"]],
+        "scripts": [_with_all((*_SCRIPT_START.keys, *_SCRIPT.keys), each) for each in lists["scripts"]],
         "errors": errors,
         "notes": [],
     }
@@ -180,7 +173,7 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
         elif reading := _reading(line):
             before = progress[-1] if progress else {}
             if (reading["elapsed_s"] or 0.0) < (before.get("elapsed_s") or 0.0):
-                raise ParseError(f'{KIND}: "{line}" goes back in time: readings of two runs in one text')
+                raise ParseError(f'"{line}" goes back in time: readings of two runs in one text')
             progress += [reading] if reading != before else []
         elif script := _SCRIPT_START.read(line):
             rows = None
@@ -188,29 +181,27 @@ def _read(text: Text) -> tuple[dict[str, Any], dict[str, float | None], dict[str
                 scripts.append(script | {"name": _unbroken(script["name"])})
         elif match := _STATEMENTS.fullmatch(line):
             if rows:
-                raise missing_line(KIND, f"SQL script {len(scripts) + 1}: …", text)
+                raise missing_line(f"SQL script {len(scripts) + 1}: …", text)
             rows = _ROWS[match[1]]
         elif rows and (row := rows.read(line)):
             statements.append(_statement(row, scripts, torn=text.torn(index)))
         elif rows and _LIKE_A_ROW.match(line) and not text.torn(index):
-            raise ParseError(
-                f'{KIND}: "{line[:120]}" looks like a statement with its latency, and cannot be read'
-            )
+            raise ParseError(f'"{line[:120]}" looks like a statement with its latency, and cannot be read')
         elif scripts:
             if not text.torn(index):
-                keep(line, _SCRIPT, scripts[-1], tool=KIND)
-        elif keep(line, _SUMMARY, top, tool=KIND) and _DIGITS.fullmatch(following):
-            raise ParseError(f'{KIND}: "{line}" is torn: only digits follow')
+                keep(line, _SCRIPT, scripts[-1])
+        elif keep(line, _SUMMARY, top) and _DIGITS.fullmatch(following):
+            raise ParseError(f'"{line}" is torn: only digits follow')
     return top, tps, lists
 
 
 def _two_summaries(sign: str) -> ParseError:
-    return ParseError(f"{KIND}: two summaries in one text ({sign}); parse each on its own")
+    return ParseError(f"two summaries in one text ({sign}); parse each on its own")
 
 
-def _with_all(lines: Sequence[Line], values: dict[str, Any]) -> dict[str, Any]:
+def _with_all(keys: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
     """Add None for missing keys."""
-    row = {**dict.fromkeys(key for line in lines for key in line.keys), **values}
+    row = {**dict.fromkeys(keys), **values}
     if row["latency_average_ms"] is not None:
         row["latency_includes_failures"] = row["latency_includes_failures"] is not None
     return row
@@ -222,15 +213,15 @@ def _definition(tps: Mapping[str, float | None], reconnect: bool, banner: bool, 
     if newer and len(tps) > 1:
         raise _two_summaries(f"tps both {' and '.join(tps)}")
     if banner and not newer and tps:
-        raise ParseError(f'{KIND}: two runs in one text: versions before 14 print no line "pgbench (…)"')
+        raise ParseError('two runs in one text: versions before 14 print no line "pgbench (…)"')
     missing = [name for name in (INCLUDING, EXCLUDING) if name not in tps]
     if missing and not newer:
-        error = missing_line(KIND, f"tps = … ({missing[0]})" if tps else "tps = …", text)
+        error = missing_line(f"tps = … ({missing[0]})" if tps else "tps = …", text)
         unread = re.search(r"\btps ?[:=].*", "\n".join(line for line in text.lines if not _TPS.read(line)))
         raise ParseError(f'{error}; "{unread[0][:80]}" cannot be read as one') if unread else error
     chosen = newer[0] if newer else INCLUDING if reconnect else EXCLUDING
     if tps[chosen] is None:
-        raise ParseError(f'{KIND}: the line "tps = … ({chosen})" holds no number')
+        raise ParseError(f'the line "tps = … ({chosen})" holds no number')
     return chosen
 
 

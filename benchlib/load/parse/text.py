@@ -78,21 +78,22 @@ _FIGURE = re.compile(r"\{(\w+):(d|f)(\d?)\}")
 
 
 class Line:
-    """A line's regular expression with counts ``{name:d}`` and numbers ``{name:f}``.
+    """The forms of a line: regular expressions with counts ``{name:d}`` and numbers ``{name:f}``.
 
     ``{name:f3}``: three decimals, ``{name:f9}``: three or six.
     """
 
-    def __init__(self, template: str) -> None:
-        self._figures = {name for name, *_ in _FIGURE.findall(template)}
-        self._pattern = re.compile(_FIGURE.sub(_group, template), re.IGNORECASE)
-        self.keys = tuple(self._pattern.groupindex)
+    def __init__(self, *templates: str) -> None:
+        self._figures = {name for name, *_ in _FIGURE.findall(" ".join(templates))}
+        self._patterns = [re.compile(_FIGURE.sub(_group, form), re.IGNORECASE) for form in templates]
+        self.keys = tuple(name for pattern in self._patterns for name in pattern.groupindex)
 
     def read(self, line: str) -> dict[str, Any] | None:
         """Return the values by name, or None."""
-        if match := self._pattern.fullmatch(line):
-            groups = match.groupdict().items()
-            return {name: number(text) if name in self._figures else text for name, text in groups}
+        for pattern in self._patterns:
+            if match := pattern.fullmatch(line):
+                groups = match.groupdict().items()
+                return {name: number(text) if name in self._figures else text for name, text in groups}
         return None
 
 
@@ -113,26 +114,26 @@ def number(text: str | None) -> float | None:
     return int(text) if text.isdecimal() else float(text)
 
 
-def keep(line: str, kinds: Iterable[Line], into: dict[str, Any], *, tool: str) -> bool:
+def keep(line: str, kinds: Line, into: dict[str, Any]) -> bool:
     """Add a line's values; refuse contradictions. Return whether it matched."""
-    values = next(filter(None, (kind.read(line) for kind in kinds)), None)
+    values = kinds.read(line)
     for key, value in (values or {}).items():
         if value is not None and into.setdefault(key, value) != value:
-            raise ParseError(f'{tool}: "{line}" contradicts an earlier line ({key} was {into[key]})')
+            raise ParseError(f'"{line}" contradicts an earlier line ({key} was {into[key]})')
     return values is not None
 
 
-def missing_line(kind: str, line: str, text: Text) -> ParseError:
+def missing_line(line: str, text: Text) -> ParseError:
     """Return the error for a missing line."""
     reasons = faults(text.lines)
-    return ParseError(f'{kind}: no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
+    return ParseError(f'no line "{line}"' + (f"; the text says: {reasons[0]}" if reasons else ""))
 
 
-def require(kind: str, values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
+def require(values: Mapping[str, Any], lines: Mapping[str, str], text: Text) -> None:
     """Raise the error for the first missing key."""
     for key, line in lines.items():
         if key not in values:
-            raise missing_line(kind, line, text)
+            raise missing_line(line, text)
 
 
 _FAULT = re.compile(

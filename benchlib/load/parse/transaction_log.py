@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from benchlib.errors import ParseError
 from benchlib.load.parse.text import Line, Text, missing_line, options
 
-KIND = "transaction log"
 WORDS = ("skipped", "failed", "serialization", "deadlock", "other")
 """Words in place of a latency: skipped under a rate; the others are failures."""
 STATUSES = (*WORDS, "ok")
@@ -46,6 +45,7 @@ _FORMAT: dict[str, Any] = {
 _BLOCK = 4 << 20  # bytes that are parsed at a time
 _BEGINNING = 1 << 16  # bytes that decide the columns
 _LONGEST = 4096  # bytes of a line
+_TORN = re.compile(r"[0-9a-z ]{0,200}")
 
 Columns = dict[str, NDArray[Any]]
 
@@ -63,22 +63,35 @@ def quantiles_ms(values_us: NDArray[Any], shares: Mapping[str, float]) -> dict[s
     return dict(zip(shares, quantiles.tolist(), strict=True))
 
 
-def whole_lines(file: pa.NativeFile) -> tuple[int, str]:
-    """Return the size of the whole lines, and the rest."""
+def file_blocks(
+    name: str, file: pa.NativeFile, names: Sequence[str], torn: list[str] | None = None
+) -> Iterator[Columns]:
+    """Parse a file, block by block.
+
+    ``status`` is an index of ``STATUSES``; ``latency`` is 0 for a word. ``torn`` collects torn lines; by
+    default only the last line may be torn.
+
+    Raises:
+        ParseError: a line is not of this log.
+    """
     size = file.size()
     file.seek(max(0, size - _LONGEST))
     tail = file.read().rpartition(b"\n")[2]
-    return size - len(tail), tail.decode(errors="replace").rstrip("\r")
+    rest = tail.decode(errors="replace").rstrip("\r")
+    if torn is not None:
+        torn += [rest] if rest else []
+    elif not _TORN.fullmatch(rest):
+        raise ParseError(f"{name} does not end as a transaction log does: {rest[:80]!r}")
+    try:
+        if size > len(tail):
+            yield from _blocks(file.get_stream(0, size - len(tail)), names, torn)
+    except ValueError:
+        file.seek(0)
+        raise _fault(name, file, names) from None
 
 
-def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = None) -> Iterator[Columns]:
-    """Parse whole lines, block by block.
-
-    ``status`` is an index of ``STATUSES``; ``latency`` is 0 for a word. ``torn`` collects torn lines.
-
-    Raises:
-        ValueError: a line is not of this log.
-    """
+def _blocks(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = None) -> Iterator[Columns]:
+    """Parse whole lines; ValueError for a line that is not of this log."""
 
     def skip(row: Any) -> str:
         if torn is None:
@@ -107,7 +120,7 @@ def rows(lines: pa.NativeFile, names: Sequence[str], torn: list[str] | None = No
             yield {**columns, "status": np.from_dlpack(words.fill_null(_OK)).astype(np.int8)}
 
 
-def fault(name: str, file: pa.NativeFile, columns: Sequence[str]) -> ParseError:
+def _fault(name: str, file: pa.NativeFile, columns: Sequence[str]) -> ParseError:
     """Return the error for the first wrong line."""
     reader = io.BufferedReader(file)
     for number, raw in enumerate(iter(lambda: reader.readline(_LONGEST), b""), 1):
@@ -139,7 +152,7 @@ def _columns_of(lines: Iterable[str], argv: Sequence[str] | None) -> tuple[str, 
         return () if not number else (*_COLUMNS, *{7: [_UNCLEAR], 8: ["lag", "retries"]}.get(number, []))
     names = log_columns(argv)
     if len(names) != number:
-        raise ParseError(f"{KIND}: {number} columns, but the command line asks for {len(names)}")
+        raise ParseError(f"{number} columns, but the command line asks for {len(names)}")
     return names
 
 
@@ -155,23 +168,18 @@ def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
         elif _FIGURES.match(line):
             torn.append(line)
     if not known:
-        raise missing_line(KIND, _EXAMPLE, text)
-    return _report(rows(pa.BufferReader("".join(known).encode()), names), torn, argv)
+        raise missing_line(_EXAMPLE, text)
+    return _report(_blocks(pa.BufferReader("".join(known).encode()), names), torn, argv)
 
 
 def parse_large(name: str, file: pa.NativeFile) -> dict[str, Any]:
     """Parse a file in blocks."""
-    beginning = Text(file.read(_BEGINNING).decode(errors="replace"))
+    beginning = Text(file.read_at(_BEGINNING, 0).decode(errors="replace"))
     names = _columns_of(beginning.lines, None)
     if not names:
-        raise missing_line(KIND, _EXAMPLE, beginning)
-    size, tail = whole_lines(file)
-    torn = [tail] if tail else []
-    try:
-        return _report(rows(file.get_stream(0, size), names, torn), torn, None)
-    except ValueError:
-        file.seek(0)
-        raise fault(name, file, names) from None
+        raise missing_line(_EXAMPLE, beginning)
+    torn = list[str]()
+    return _report(file_blocks(name, file, names, torn), torn, None)
 
 
 def _report(blocks: Iterable[Columns], torn: Sequence[str], argv: Sequence[str] | None) -> dict[str, Any]:
@@ -180,9 +188,7 @@ def _report(blocks: Iterable[Columns], torn: Sequence[str], argv: Sequence[str] 
     ]
     log = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if len(torn) > max(2, len(log["status"]) // 100):
-        raise ParseError(
-            f'{KIND}: lines of different shapes, such as "{torn[0]}": torn, or logs of several runs'
-        )
+        raise ParseError(f'lines of different shapes, such as "{torn[0]}": torn, or logs of several runs')
     status = log.pop("status")
     counts = dict(zip(STATUSES, np.bincount(status, minlength=len(STATUSES)).tolist(), strict=True))
     sampled = _check_numbers(log.pop("client"), log.pop("transaction"), status != _SKIPPED)
@@ -223,9 +229,7 @@ def _check_numbers(clients: NDArray[Any], transactions: NDArray[Any], numbered: 
     same = client[1:] == client[:-1]
     before, after = transaction[:-1], transaction[1:]
     for index in np.flatnonzero(same & (after <= before))[:1] + 1:
-        raise ParseError(
-            f"{KIND}: transaction {transaction[index]} of client {client[index]} twice: several runs"
-        )
+        raise ParseError(f"transaction {transaction[index]} of client {client[index]} twice: several runs")
     # a client's first transaction is number 0, or 1 up to 13
     first = np.concatenate([transaction[:1], after[~same]])
     steps = np.concatenate([after[same] - before[same], first[first > 1]])

@@ -65,8 +65,8 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
                 raise ValueError("its workload is private, without SQL: take study.json from data/NAME")
             return workload
         keys = tomllib.loads(files.read_plain(path).decode())
-        for script in (*_tables(keys.get("scripts")), *_tables(keys.get("beside"))):
-            if "sql" not in script and isinstance(script.get("file"), str):
+        for script in (*keys.get("scripts", ()), *keys.get("beside", ())):
+            if isinstance(script, dict) and "sql" not in script and isinstance(script.get("file"), str):
                 script["sql"] = files.read_plain(path.parent / script.pop("file")).decode()
         data = keys.get("data")
         if file := data if isinstance(data, str) else data.get("file") if isinstance(data, dict) else None:
@@ -81,7 +81,3 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
     if like not in known:
         raise InputError(f"workload {path.name}: like: {like!r} is not one of {', '.join(known)}")
     return _read(LIBRARY / f"{like}.toml") | keys
-
-
-def _tables(value: object) -> list[dict[str, Any]]:
-    return [table for table in value if isinstance(table, dict)] if isinstance(value, list) else []

@@ -5,7 +5,7 @@ Sources: PostgreSQL documentation, "Lexical Structure", "pgbench"; ``parseVariab
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from benchlib.errors import InputError
@@ -28,8 +28,6 @@ _COMMANDS = {
     *("startpipeline", "syncpipeline", "endpipeline"),
 }
 """pgbench's commands, in any case."""
-_CONTINUED = re.compile(r"\\[ \t]*\r?\n")
-"""A line break inside a command."""
 _COMMAND = re.compile(r"\\(?:\\\r?\n|[^\S\n])*(\S*)(?:\\\r?\n|[^\n])*")
 """A command of pgbench: its name, and the rest of its lines, which are no SQL."""
 _TOGETHER = "\\;"
@@ -78,6 +76,18 @@ def tokens(sql: str) -> list[tuple[str, str]]:
 def spoken(sql: str) -> list[tuple[str, str]]:
     """Return the tokens except space and comments."""
     return [token for token in tokens(sql) if token[0] not in ("space", "comment")]
+
+
+def _pieces(script: str) -> Iterator[tuple[str, str]]:
+    r"""Split a script into tokens and pgbench's commands, each whole and of the kind ``\name``."""
+    at = 0
+    while match := _TOKEN.match(script, at):
+        kind, text, at = match.lastgroup or "", match[0], match.end()
+        if text.startswith("\\") and not script.startswith((";", ":"), at):
+            command = _COMMAND.match(script, match.start())
+            assert command
+            kind, text, at = f"\\{command[1]}", command[0], command.end()
+        yield kind, text
 
 
 def literal(value: str) -> str:
@@ -130,22 +140,21 @@ def script_of(sql: str) -> str:
     Raises:
         InputError: it is empty, or neither SQL nor pgbench's.
     """
-    joined = _CONTINUED.sub(" ", sql).replace(_TOGETHER, ";")
-    words = spoken(joined)
-    commands = [text for kind, text in words if kind == "refused" and text.startswith("\\")]
-    if not words:
+    pieces = [(kind, text) for kind, text in _pieces(sql) if kind not in ("space", "comment")]
+    commands = [kind for kind, _ in pieces if kind.startswith("\\")]
+    ended = (";" if kind.lower() in ("\\gset", "\\aset") else text for kind, text in pieces)
+    words = [text.upper() for text in ended if not text.startswith("\\")]
+    if not pieces:
         raise InputError("there is no statement in it")
-    if _COPY.search("".join(text for kind, text in tokens(joined) if kind not in ("comment", "text"))):
+    if _COPY.search(" ".join(text for kind, text in pieces if kind != "text")):
         raise InputError("COPY FROM STDIN does not work in pgbench, which sends no rows: use INSERT")
-    if strange := [text for text in commands if text[1:].lower() not in _COMMANDS]:
+    if strange := [name for name in commands if name[1:].lower() not in _COMMANDS]:
         raise InputError(
             f"{strange[0]} is no command of pgbench (psql has others): leave it out, or write it in SQL"
         )
     if not commands and _TOGETHER not in sql:
         sql = for_pgbench(sql, with_variables=True)
-    plain = spoken(re.sub(r"^\s*\\.*$", "", joined, flags=re.MULTILINE))  # without pgbench's own commands
-    several = any(text == ";" for _, text in plain[:-1])
-    begins = {text.upper() for _, text in plain} & {"BEGIN", "START"}
+    several, begins = ";" in words[:-1], {"BEGIN", "START"} & {*words}
     if _ONE.search(sql) and several and not begins:
         return f"BEGIN;\n{sql.strip()}\n;\nEND;\n"
     return f"{sql.strip()}\n"
@@ -153,16 +162,14 @@ def script_of(sql: str) -> str:
 
 def rolled_back(script: str) -> str:
     """Return a script as one transaction that is rolled back."""
-    parts, start, command, skips = ["BEGIN;\n"], True, False, False
-    for kind, text in tokens(script):
-        if kind in ("space", "comment"):
-            start, command = start or (command and "\n" in text), command and "\n" not in text
-        elif kind == "refused" and len(text) > 1:
-            command, skips = True, False
-        elif start and not command:
+    parts, start, skips = ["BEGIN;\n"], True, False
+    for kind, text in _pieces(script):
+        if kind.startswith("\\"):
+            start, skips = True, False
+        elif start and kind not in ("space", "comment"):
             start, skips = False, text.upper() in _ENDS
         parts.append("" if skips else text)
-        if text == ";" and not command:
+        if text == ";":
             start, skips = True, False
     return "".join([*parts, "\n;\nROLLBACK;\n"])
 
@@ -181,15 +188,12 @@ def unsafe_part(script: str) -> str | None:
 
     A guard against mistakes: functions and rights are not known here.
     """
-    words, at = list[tuple[str, str]](), 0
-    while match := _TOKEN.match(script, at):
-        at, kind, text = match.end(), match.lastgroup or "", match[0]
-        if text.startswith("\\") and not script.startswith((";", ":"), at):
-            command = _COMMAND.match(script, match.start())
-            assert command
-            if command[1].lower() not in _COMMANDS - {"setshell", "shell"}:
-                return f"\\{command[1]}"
-            at, kind, text = command.end(), "other", ";"  # it ends the statement before it
+    words = list[tuple[str, str]]()
+    for kind, text in _pieces(script):
+        if kind.startswith("\\"):
+            if kind[1:].lower() not in _COMMANDS - {"setshell", "shell"}:
+                return kind
+            kind, text = "other", ";"  # it ends the statement before it
         if text[:2].lower() == "u&" or (kind == "refused" and text != "\\"):
             return text
         if kind not in ("space", "comment"):

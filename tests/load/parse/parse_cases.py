@@ -7,10 +7,9 @@ writes the golden files anew; read the difference before keeping it.
 """
 
 import json
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchlib.errors import ParseError
 from benchlib.load.parse import parse_text
@@ -20,17 +19,16 @@ GOLDEN = HERE / "golden"
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((HERE / "texts").glob("*.txt"))}
 
 
-@dataclass(frozen=True)
-class Case:
-    """One recorded run of one version."""
+class Case(NamedTuple):
+    """One recorded run of one version; ``log``: the log files of all threads as one text."""
 
     version: str
     title: str
-    argv: tuple[str, ...]
     stdout: str
-    stderr: str
-    rc: int
-    logs: dict[str, str] = field(default_factory=dict)
+    stderr: str = ""
+    argv: tuple[str, ...] = ()
+    rc: int = 0
+    log: str = ""
 
     @property
     def name(self) -> str:
@@ -40,20 +38,23 @@ class Case:
     def both(self) -> str:
         return self.stdout + self.stderr
 
-    @property
-    def log(self) -> str:
-        """The log files of all threads as one text; empty when the run kept none."""
-        return "".join(self.logs.values())
-
 
 CASES = [
-    Case(path.stem, title, tuple(case.pop("argv")), **case)
+    Case(
+        path.stem,
+        title,
+        run["stdout"],
+        run["stderr"],
+        (*run["argv"],),
+        run["rc"],
+        "".join(run.get("logs", {}).values()),
+    )
     for path in sorted((HERE / "corpus").glob("*.json"))
-    for title, case in json.loads(path.read_text(encoding="utf-8")).items()
+    for title, run in json.loads(path.read_text(encoding="utf-8")).items()
 ]
 
 
-REVIEWED = [*CASES, *(Case("texts", name, (), text, "", 0) for name, text in TEXTS.items())]
+REVIEWED = [*CASES, *(Case("texts", name, text) for name, text in TEXTS.items())]
 """All whose report is kept."""
 
 

@@ -54,12 +54,6 @@ def test_every_summary_has_every_key_whatever_the_version() -> None:
     assert len({tuple(sorted(outcome(case.both, case.argv))) for case in SUMMARIES}) == 1
 
 
-@each(CASES)
-def test_a_run_is_complete_unless_it_failed(case: Case) -> None:
-    failed = bool(case.rc) or case.title in LOST
-    assert outcome(case.both, case.argv).get("complete", False) is not failed
-
-
 def agrees(value: Any, truth: Any) -> bool:
     """Tell whether ``value`` says nothing otherwise than ``truth``; absent is allowed.
 

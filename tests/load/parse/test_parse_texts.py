@@ -91,10 +91,8 @@ def test_several_runs_are_read_each() -> None:
 
 
 def test_the_command_line_gives_a_list_for_several_runs(command_line: Any, tmp_path: Path) -> None:
-    for text, path, tps in (
-        (RUN, "tps", 505),
-        (RUN + RUN.replace("pgbench (16.4)\n", ""), "*.tps", [505, 505]),
-    ):
+    twice = RUN + RUN.replace("pgbench (16.4)\n", "")
+    for text, path, tps in ((RUN, "tps", 505), (twice, "*.tps", [505, 505])):
         (tmp_path / "runs.txt").write_text(text)
         assert found(json.loads(command_line("parse", tmp_path / "runs.txt", "--json").out), path) == tps
 
