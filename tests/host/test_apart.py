@@ -15,7 +15,7 @@ from benchlib.host.apart import apart
 NAMES = ["good", "raises", "refuses", "swallows", "hangs", "dies", "its child swallows", "good too"]
 
 
-def work(name: str) -> str:
+def work(name):
     if name == "raises":
         raise LookupError("no such thing")
     if name == "refuses":
@@ -36,7 +36,7 @@ def work(name: str) -> str:
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2])
-def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(at_a_time: int) -> None:
+def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(at_a_time):
     told = [(name, str(came)) for name, came in apart(work, NAMES, at_a_time, most_s=4, most_memory=1 << 30)]
     assert told == [
         ("good", "good"),
@@ -55,14 +55,14 @@ def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(a
     ]
 
 
-def test_workers_end_when_nobody_waits_for_them_any_more() -> None:
+def test_workers_end_when_nobody_waits_for_them_any_more():
     came = apart(work, ["good", "hangs"], 2)
     assert next(came) == ("good", "good")
-    came.close()  # type: ignore[attr-defined]
+    came.close()
     assert not psutil.Process().children()
 
 
-def test_workers_end_with_who_started_them() -> None:
+def test_workers_end_with_who_started_them():
     source = "from test_apart import *\nfor name, came in apart(work, ['good', 'sleeps'], 2): print(came, flush=True)"
     here = Path(__file__).parent
     started = subprocess.Popen([sys.executable, "-c", source], cwd=here, stdout=subprocess.PIPE, text=True)

@@ -1,16 +1,21 @@
 """What each key of a level may hold, how it is spelled, and what cannot stand together."""
 
-from typing import Any
+import sys
+from pathlib import Path
 
 import pytest
+from clusters import bench_plan
 from pydantic import ValidationError
 
+from benchlib.errors import PreflightError
 from benchlib.levers import BY_KEY
+from benchlib.levers.lever import Wish
 from benchlib.levers.replication import replication_of
 from benchlib.plan.level import Level
+from benchlib.server.installations import Installation
 
 
-def read(patch: dict[str, Any]) -> Level:
+def read(patch):
     return Level.model_validate(patch, context={"levers": BY_KEY, "data_mib": lambda: 1000})
 
 
@@ -30,7 +35,7 @@ def read(patch: dict[str, Any]) -> Level:
         ("pooler", "session", {"mode": "session", "pool_size": 20}),
     ],
 )  # fmt: skip
-def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[str, object]) -> None:
+def test_a_word_stands_for_the_usual_case(key, text, whole):
     level = read({key: text})
     assert {name: value for name, value in level.part(key).items() if value is not None} == whole
     assert read(level.model_dump()) == level
@@ -64,17 +69,53 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
         ({"postgres": 16.10}, r'write the version as text, "16\.1"'),
     ],
 )
-def test_what_nothing_could_give_is_refused(patch: dict[str, object], why: str) -> None:
+def test_what_nothing_could_give_is_refused(patch, why):
     with pytest.raises(ValidationError, match=why):
         read(patch)
 
 
-def test_one_storage_of_replicas_stands_for_all() -> None:
+LIBRARIES = "shared_preload_libraries"
+TWELVE = Installation("12.22", Path("/usr"), "PGDG")
+
+
+@pytest.mark.parametrize(
+    ("level", "workload", "why"),
+    [
+        ({"cache": "cold"}, "mixed-scan", "'cache' restarts the server"),
+        (
+            {"settings": {LIBRARIES: "'no_such_library', auto_explain"}},
+            "insert",
+            "has no library 'no_such_library'",
+        ),
+        ({"cpu": {"background": "0"}}, "insert", "'background' names cores"),
+        ({"cpu": {"server": "0"}}, "insert on macOS", "'cpu' needs Linux"),
+        (
+            {"replication": "synchronous"},
+            "insert on 12",
+            r"PostgreSQL 12\.22 \(PGDG\): replicas need PostgreSQL 13",
+        ),
+    ],
+)
+def test_what_cannot_run_here_is_refused_beforehand_and_keeps_no_other_level(
+    level, workload, why, monkeypatch
+):
+    (key,), (workload, _, here) = level, workload.partition(" on ")
+    plan = bench_plan({"one": level, "other": {"settings": {LIBRARIES: "plpgsql"}}}, workload)
+    if here == "macOS":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    if here == "12":
+        monkeypatch.setattr("benchlib.levers.replication.find_installation", lambda name: TWELVE)
+    with pytest.raises(PreflightError, match=why):
+        BY_KEY[key].check(Wish(plan, "one", Path("/")))
+    BY_KEY[key].check(Wish(plan, "other", Path("/")))
+
+
+def test_one_storage_of_replicas_stands_for_all():
     level = read({"replication": {"replicas": 2, "storage": {"write_bytes": "10 % of data"}}})
     assert [storage.write_bytes for storage in replication_of(level).storages] == [100 << 20] * 2
 
 
-def test_names_of_parameters_are_one_in_any_case_and_a_version_may_be_a_whole_number() -> None:
+def test_names_of_parameters_are_one_in_any_case_and_a_version_may_be_a_whole_number():
     level = read({"settings": {"Work_Mem": "8MB", "pg_stat_statements.max": 100}, "postgres": 16})
     assert level.settings == {"work_mem": "8MB", "pg_stat_statements.max": 100}
     assert level.postgres == "16"
@@ -105,7 +146,7 @@ NAMES = {"synchronous_standby_names": "a"}
         ({"target": "s", "settings": {"data_directory": "/x", **NAMES}}, []),
     ],
 )
-def test_keys_that_cannot_stand_together_are_refused(patch: dict[str, object], named: list[str]) -> None:
+def test_keys_that_cannot_stand_together_are_refused(patch, named):
     level = read(patch)
     told = [reason for lever in BY_KEY.values() if (reason := lever.conflict(level))]
     assert len(told) == bool(named)

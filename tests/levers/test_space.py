@@ -1,8 +1,5 @@
 """Space for the server's files is checked before anything runs, also where two of them share a file system."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from clusters import bench_plan
 
@@ -16,10 +13,8 @@ from benchlib.levers.storage import Storage
     ("data", "wal", "fits"),
     [("", None, 500), ("", 300, 800), (400, 300, 700)],
 )
-def test_files_on_one_file_system_need_their_space_together(
-    data: int | str, wal: int | None, fits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def image(mib: int) -> dict[str, Any]:
+def test_files_on_one_file_system_need_their_space_together(data, wal, fits, tmp_path, monkeypatch):
+    def image(mib):
         return {"path": str(tmp_path), "file_system": "ext4", "size": mib << 20}
 
     free = {"mib": fits}

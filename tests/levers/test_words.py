@@ -1,7 +1,5 @@
 """Levels in words: what a reader sees at once, what a page must not tell, and what a crash may cost."""
 
-from typing import Any
-
 import pytest
 
 from benchlib.levers import server_settings, worded
@@ -15,7 +13,7 @@ TMPFS = {"file_system": "tmpfs", "size": "1GB"}
 LOOP = {"file_system": "ext4", "size": 512 << 20, "path": "/p", "mount_options": "noatime"}
 
 
-def study(**levels: Any) -> Study:
+def study(**levels):
     """A study of the defaults and these levels; there is a workload ``big`` beside the plan's own ``small``."""
     small, big = (
         Workload(name=name, title=f"{name} transactions", scripts=(Script(builtin="tpcb-like"),))
@@ -27,7 +25,7 @@ def study(**levels: Any) -> Study:
     return worded(Study(name="s", title="S", plan=plan, trials=()))
 
 
-def rows(**levels: Any) -> dict[str, list[str]]:
+def rows(**levels):
     """The cells of the defaults and these levels by heading."""
     cells = study(**levels).levels_in_words
     return {heading: [words[heading].replace("\u00a0", " ") for words in cells.values()] for heading in cells["defaults"]}  # fmt: skip
@@ -62,7 +60,7 @@ def rows(**levels: Any) -> dict[str, list[str]]:
         ),
     ],
 )  # fmt: skip
-def test_each_lever_in_words(patch: dict[str, Any], wanted: dict[str, list[str]]) -> None:
+def test_each_lever_in_words(patch, wanted):
     assert rows(changed=patch) == wanted
 
 
@@ -79,12 +77,12 @@ def test_each_lever_in_words(patch: dict[str, Any], wanted: dict[str, list[str]]
         ("synchronous", False, "1 replica, a commit waits for none (synchronous_commit)"),
     ],
 )
-def test_replication(replication: Any, commit: Any, words: str) -> None:
+def test_replication(replication, commit, words):
     cells = rows(a={"replication": replication, "settings": {"synchronous_commit": commit}})
     assert cells["replication"] == ["no replica", words]
 
 
-def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_default_is_not_claimed() -> None:
+def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_default_is_not_claimed():
     levels = {"ours": {"settings": {"work_mem": "8MB"}, "load": {"clients": 9}}, "theirs": {"target": "crm"}}
     assert list(rows(**levels, other={"postgres": "16"}).items()) == [
         ("server", ["the study's own", "the study's own", "service crm", "the study's own"]),
@@ -94,8 +92,8 @@ def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_defa
     ]
 
 
-def test_no_path_and_no_host_is_told_and_several_are_told_apart() -> None:
-    levels: dict[str, Any] = {
+def test_no_path_and_no_host_is_told_and_several_are_told_apart():
+    levels = {
         "a": {"storage": {"data": "/srv/secret-a"}, "postgres": "/home/ann/pg"},
         "b": {"storage": {"data": "/srv/secret-b", "wal": "/srv/secret-a"}},
         "c": {"target": "postgresql://bob@db1.example.org/x"},
@@ -109,7 +107,7 @@ def test_no_path_and_no_host_is_told_and_several_are_told_apart() -> None:
     assert cells["server"][3:] == ["server by URI 1", "server by URI 2"]
 
 
-def test_what_replicas_have_of_their_own() -> None:
+def test_what_replicas_have_of_their_own():
     own = {"replicas": 2, "storage": [{"data": "/srv/secret"}, {"write_bytes": 2048}]}
     assert rows(a={"replication": own}, b={"replication": {"storage": {}}}) == {
         "replication": ["no replica", "2 replicas, asynchronous", "1 replica, asynchronous"],
@@ -133,12 +131,12 @@ RISKY = {"full_page_writes": False, "synchronous_commit": "no"}
         ),
     ],
 )
-def test_what_a_crash_may_cost(level: dict[str, Any], costs: list[str]) -> None:
+def test_what_a_crash_may_cost(level, costs):
     told = study(a=level).crash_costs["a"]
     assert [part in cost for part, cost in zip(costs, told, strict=True)] == [True] * len(costs)
 
 
-def test_a_quorum_becomes_the_names_that_a_commit_waits_for() -> None:
+def test_a_quorum_becomes_the_names_that_a_commit_waits_for():
     quorum = {"replicas": 2, "quorum": "ANY 1"}
     names = {"synchronous_standby_names": "ANY 1 (replica1, replica2)"}
     assert server_settings(Level(replication=quorum, settings={"jit": "off"})) == {"jit": "off", **names}
