@@ -6,6 +6,7 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+import needs
 import psutil
 import pytest
 
@@ -13,6 +14,19 @@ from benchlib.errors import PreflightError
 from benchlib.host.shell import known
 
 NOBODY = 65534
+spoilt = pytest.mark.parametrize(
+    "spoil",
+    [
+        Path.symlink_to,
+        Path.hardlink_to,
+        lambda file, _: file.mkdir(),
+        lambda file, _: os.mkfifo(file, 0o600),
+        lambda file, precious: precious.rename(file).chmod(0o622),
+        pytest.param(lambda file, other: os.chown(other.rename(file), NOBODY, NOBODY), marks=needs.ROOT),
+    ],
+    ids=["link", "second name", "folder", "pipe", "open to others", "somebody else's"],
+)
+"""What is in the place of a file of ours that is plain; it is called with the file and a precious one."""
 
 
 class Stranger:

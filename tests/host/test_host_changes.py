@@ -14,7 +14,6 @@ from benchlib.errors import StudyError
 from benchlib.host import changes
 from benchlib.host.changes import Attached, Grouped, Made, Mounted, Written, loop_devices, write_kernel_file
 
-HARMLESS = Path("/proc/sys/fs/lease-break-time")
 CAPS = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 
 
@@ -72,19 +71,6 @@ def test_no_note_can_have_us_touch_what_is_not_ours(kind, fields):
 
 
 # --- kernel files -------------------------------------------------------------------
-
-
-@root
-def test_a_kernels_value_is_as_it_was():
-    former = HARMLESS.read_text().strip()
-    change = Written(path=HARMLESS, former=former, value=str(int(former) + 1))
-    write_kernel_file(HARMLESS, change.value)
-    try:
-        assert HARMLESS.read_text().strip() == change.value
-    finally:
-        for _ in range(2):
-            change.undo()
-            assert HARMLESS.read_text().strip() == former
 
 
 @root

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import eventually
-from host_parts import refused
+from host_parts import refused, spoilt
 
 from benchlib.host import lock as module
 from benchlib.host.lock import LOCK_VARIABLE, UNNAMED, guardians, held_by, host_lock, lock_path
@@ -74,21 +74,11 @@ def test_waiting_has_an_end_and_a_process_younger_than_the_note_did_not_write_it
         refused(host_lock("next"), rf"still held for first .*: 'fuser -v {lock_path()}'")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        Path.symlink_to,
-        Path.hardlink_to,
-        lambda lock, _: lock.mkdir(),
-        lambda lock, _: os.mkfifo(lock),
-        lambda lock, precious: precious.rename(lock).chmod(0o666),
-    ],
-    ids=["link", "second name", "folder", "pipe", "open to others"],
-)
-def test_only_a_plain_file_of_this_user_is_written_to(make, tmp_path):
+@spoilt
+def test_only_a_plain_file_of_this_user_is_written_to(spoil, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("content")
-    make(lock_path(), precious)
+    spoil(lock_path(), precious)
     refused(host_lock("x"), r"cannot use the lock .*BENCHLIB_LOCK")
     assert held_by() is None
     assert next(path.read_text() for path in (precious, lock_path()) if path.is_file()) == "content"

@@ -8,9 +8,8 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-import needs
 import pytest
-from host_parts import NOBODY
+from host_parts import spoilt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,18 +107,7 @@ def test_what_cannot_be_noted_is_refused(journal, kernel, monkeypatch):
     assert journal.undo() == []
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda journal, evil: journal.mkdir(),
-        lambda journal, evil: os.mkfifo(journal, 0o600),
-        lambda journal, evil: journal.hardlink_to(evil),
-        lambda journal, evil: journal.symlink_to(evil),
-        lambda journal, evil: evil.rename(journal).chmod(0o622),
-        pytest.param(lambda j, evil: os.chown(evil.rename(j), NOBODY, NOBODY), marks=needs.ROOT),
-    ],
-    ids=["folder", "pipe", "second name", "link", "writable by others", "somebody else's"],
-)
+@spoilt
 def test_only_a_plain_file_of_our_own_with_one_name_is_followed(spoil, journal, kernel, tmp_path):
     elsewhere, file = Journal(tmp_path / "evil"), kernel("a")
     elsewhere.scope().note(Written(path=file, former="evil", value="7"))
