@@ -13,13 +13,7 @@ from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
 
 SECTIONS = "installations defaults privileges levers runs machine clock cpu_governor free remarks"
-PARTS = {
-    "storage: xfs",
-    "storage: tmpfs",
-    "storage: caps on I/O",
-    "storage: cap on memory",
-    "host: vm.swappiness",
-}
+PARTS = ("storage: xfs", "storage: caps on I/O", "storage: cap on memory", "host: vm.swappiness")
 ONE = Installation("18.4", Path("/opt/pg/bin"), "embedded wheel")
 
 
@@ -38,15 +32,12 @@ def known(request, scratch, monkeypatch):
 
 
 @pytest.mark.parametrize("known", [[ONE]], indirect=True)
-def test_the_findings_are_plain_json_in_the_same_sections_and_every_key_of_a_level_is_a_lever(
-    scratch,
-):
+def test_the_findings_are_plain_json_in_the_same_sections_with_every_key_of_a_level(scratch):
     found, levers = examine()
     assert list(found) == SECTIONS.split()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["installations"] == [
-        {"version": "18.4", "builder": "embedded wheel", "pgbench": "with pgbench"}
-    ]
+    one = {"version": "18.4", "builder": "embedded wheel", "pgbench": "with pgbench"}
+    assert found["installations"] == [one]
     assert found["defaults"]["server"] == "PostgreSQL 18.4 (embedded wheel)"
     assert found["defaults"]["load_tool"] == "pgbench of PostgreSQL 18.4 (embedded wheel)"
     assert found["privileges"] == {"root": os.geteuid() == 0, "can_write_scratch": True}

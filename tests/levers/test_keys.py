@@ -66,11 +66,42 @@ def test_a_word_stands_for_the_usual_case(key, text, whole):
         ({"pooler": "sessions"}, "mode"),
         ({"cpu": {"load": "3-1"}}, "'3-1' is not a list of cores such as 0-1"),
         ({"postgres": 16.10}, r'write the version as text, "16\.1"'),
+        ({"sql": ""}, "there is no statement"),
+        ({"sql": " ;; "}, "there is no statement"),
+        ({"sql": "-- nothing"}, "there is no statement"),
+        ({"sql": "missing.sql"}, r"missing\.sql: it cannot be read: No such file"),
+        ({"sql": "latin.sql"}, "it is not UTF-8"),
+        ({"sql": "SELECT 1 \\gexec"}, r"\\gexec is a command of psql"),
+        ({"sql": "\\i other.sql"}, r"\\i is a command of psql"),
     ],
 )
-def test_what_nothing_could_give_is_refused(patch, why):
+def test_what_nothing_could_give_is_refused(patch, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin.sql").write_bytes("SELECT 'ü';".encode("latin-1"))
     with pytest.raises(ValidationError, match=why):
         read(patch)
+
+
+INDEX = "CREATE INDEX ON t (i);"
+SEVERAL = ["CREATE TABLE a (t text)", "INSERT INTO a VALUES (';\\!');  ", "-- last\nVACUUM a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("CREATE INDEX ON t (i)", INDEX),
+        (" CREATE INDEX ON t (i) ; ;\n", INDEX),
+        ([INDEX], INDEX),
+        ("index.sql", INDEX),
+        (SEVERAL, "CREATE TABLE a (t text);\nINSERT INTO a VALUES (';\\!');\n-- last\nVACUUM a;"),
+        ("SELECT 1 -- why", "SELECT 1 -- why\n;"),  # a comment does not hide the end
+        (["SELECT 1 -- why", "VACUUM"], "SELECT 1 -- why\n;\nVACUUM;"),
+    ],
+)
+def test_statements_a_list_or_a_file_are_one_text(value, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "index.sql").write_bytes(b"\xef\xbb\xbfCREATE INDEX ON t (i);\n")
+    assert read({"sql": value}).sql == read({"sql": text}).sql == text
 
 
 LIBRARIES = "shared_preload_libraries"
@@ -123,10 +154,7 @@ NAMES = {"synchronous_standby_names": "a"}
     ("patch", "named"),
     [
         ({"replication": "synchronous", "settings": NAMES}, ["'replication' decides"]),
-        (
-            {"settings": {"port": 1, **NAMES}},
-            ["leave out port", "synchronous_standby_names needs replicas"],
-        ),
+        ({"settings": {"port": 1, **NAMES}}, ["leave out port", "synchronous_standby_names needs"]),
         ({"settings": {"data_directory": "/var/lib/x", "work_mem": 1}}, ["leave out data_directory"]),
         ({"storage": {"data": "/x"}, "initdb": ["--waldir=/y"]}, ["the WAL in 'storage'"]),
         ({"storage": {"data": "/x"}, "initdb": ["-kX/y"]}, ["the WAL in 'storage'"]),

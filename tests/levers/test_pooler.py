@@ -20,19 +20,6 @@ from benchlib.study.records import Samples
 POOLER = BY_KEY["pooler"]
 
 
-@pytest.fixture
-def installed(scratch, monkeypatch):
-    """Has a pgbouncer of that version be the one of the system, or none."""
-
-    def have(version):
-        program = scratch / "pgbouncer"
-        program.write_text(f"#!/bin/sh\necho 'PgBouncer {version}'\n")
-        program.chmod(0o755)
-        monkeypatch.setattr("benchlib.levers.pooler.which", lambda name: version and program)
-
-    return have
-
-
 @pytest.mark.parametrize(
     ("version", "mode", "load", "why"),
     [
@@ -44,8 +31,11 @@ def installed(scratch, monkeypatch):
         ("1.21.0", "transaction", {"generators": ["gen1"]}, "accepts local connections only"),
     ],
 )
-def test_what_a_load_asks_of_pgbouncer(version, mode, load, why, installed):
-    installed(version)
+def test_what_a_load_asks_of_pgbouncer(version, mode, load, why, scratch, monkeypatch):
+    program = scratch / "pgbouncer"
+    program.write_text(f"#!/bin/sh\necho 'PgBouncer {version}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("benchlib.levers.pooler.which", lambda name: program)
     levels = {"straight": {}, "pooled": {"pooler": {"mode": mode}, "load": load}}
     wish = Wish(bench_plan(levels, "foreign-key"), "pooled", Path("/"))
     if why:

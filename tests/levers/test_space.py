@@ -9,10 +9,7 @@ from benchlib.levers.lever import Wish
 from benchlib.levers.storage import Storage
 
 
-@pytest.mark.parametrize(
-    ("data", "wal", "fits"),
-    [("", None, 500), ("", 300, 800), (400, 300, 700)],
-)
+@pytest.mark.parametrize(("data", "wal", "fits"), [("", None, 500), ("", 300, 800), (400, 300, 700)])
 def test_files_on_one_file_system_need_their_space_together(data, wal, fits, tmp_path, monkeypatch):
     def image(mib):
         return {"path": str(tmp_path), "file_system": "ext4", "size": mib << 20}
@@ -27,7 +24,5 @@ def test_files_on_one_file_system_need_their_space_together(data, wal, fits, tmp
     storage = Storage.model_validate(places)
     storage.check(wish)
     free["mib"] -= 1
-    with pytest.raises(
-        PreflightError, match=rf"needs {fits} MiB of its file system, {fits - 1} MiB are free"
-    ):
+    with pytest.raises(PreflightError, match=rf"needs {fits} MiB of .*, {fits - 1} MiB are free"):
         storage.check(wish)

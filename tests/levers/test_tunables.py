@@ -149,23 +149,14 @@ def test_a_scheduler_comes_back_with_its_own_settings(scheduler, own, disk, jour
 # --- all kinds -----------------------------------------------------------------------------
 
 ALL_KINDS = {
-    "vm.swappiness": 7,
-    "vm.vfs_cache_pressure": 50,
-    "vm.dirty_background_bytes": 64 << 20,
-    "vm.dirty_background_ratio": 0,
-    "transparent_hugepage": "never",
-    "transparent_hugepage.defrag": "madvise",
-    "scheduler": "bfq",
-    "read_ahead_kb": 256,
-    "rq_affinity": 2,
-    "nomerges": 1,
+    **{"vm.swappiness": 7, "transparent_hugepage": "never", "transparent_hugepage.defrag": "madvise"},
+    **{"scheduler": "bfq", "read_ahead_kb": 256, "rq_affinity": 2, "nomerges": 1},
 }
 
 
 def test_all_kinds_of_tunables_are_set_and_restored(disk, journal):
     def state():
-        pages = (PAGES / name for name in ("enabled", "defrag"))
-        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), ALL_KINDS)), *pages)
+        files = (sysctl("vm.swappiness"), PAGES / "enabled", PAGES / "defrag")
         return [file.read_text() for file in files], queue_state(disk)
 
     needs(ALL_KINDS, disk)
