@@ -148,10 +148,8 @@ def test_a_run_ends_with_all_of_its_own(end, scratch, start):
         assert not (scratch / "run-stale").exists()
         # as root the servers' user must be able to pass through
         assert run.folder.stat().st_mode & 0o777 == (0o710 if os.geteuid() == 0 else 0o700)
-        guardian, child = (
-            guardian_of(run.folder),
-            start("sleep", "99", cwd=run.folder, start_new_session=True),
-        )
+        guardian = guardian_of(run.folder)
+        child = start("sleep", "99", cwd=run.folder, start_new_session=True)
         if end:
             raise end
     assert child.wait(60) == -signal.SIGKILL

@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import needs
 import psutil
 import pytest
 from clusters import eventually
 
-from benchlib.errors import PreflightError, ServerError
+from benchlib.errors import ServerError
 from benchlib.host.facts import block_devices
 from benchlib.host.sampler import Sampler, host_counters, kernel_files, network_bytes, server_ticks
 from benchlib.host.telemetry import sessions, transaction_costs
+from benchlib.server.installations import find_installation
 from benchlib.server.statistics import waits
 
 # --- what the kernel counts ------------------------------------------------------------
@@ -28,10 +30,8 @@ def test_another_hosts_files_and_what_it_lacks(kernel):
     kernel("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5 0 0\nctxt 4711\n")
     kernel("proc/meminfo", "MemTotal:  24684092 kB\nDirty:      64 kB\nWriteback:       0 kB\n")
     kernel("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n")
-    rows = [
-        f" 8 {n} {name} 1 2 3 4 5 6 7 8 0 10 11" for n, name in enumerate(("sda", "sda1", "dm-0", "nvme0n1"))
-    ]
-    kernel("proc/diskstats", "\n".join(rows))
+    names = ("sda", "sda1", "dm-0", "nvme0n1")
+    kernel("proc/diskstats", "\n".join(f" 8 0 {name} 1 2 3 4 5 6 7 8 0 10 11" for name in names))
     assert list(host_counters(kernel_files())["devices"]) == ["sda", "nvme0n1"], "all disks"
     assert host_counters(kernel_files(), ["sda"]) == {
         "cpu": [1, 2, 3, 4, 5, 6, 7, 8],
@@ -141,14 +141,13 @@ def test_another_host_that_is_lost_costs_what_follows_and_one_that_is_closed_is_
 # --- a real one --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "version", ["18", *(pytest.param(v, marks=pytest.mark.long) for v in ("11", "15", "16"))]
-)
+OTHERS = (pytest.param(version, marks=pytest.mark.long) for version in ("11", "15", "16"))
+
+
+@pytest.mark.parametrize("version", ["18", *OTHERS])
 def test_a_trial_and_a_server_that_vanishes(version, new_cluster):
-    try:
-        cluster = new_cluster(version)
-    except PreflightError as reason:
-        pytest.skip(f"PostgreSQL {version} has not been fetched: {reason}")
+    needs.possible(find_installation, version)
+    cluster = new_cluster(version)
     cluster.configure({"autovacuum": False, "fsync": True})
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")

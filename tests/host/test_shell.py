@@ -51,9 +51,7 @@ def test_cpu_time_of_the_process_and_its_children_is_counted():
         ([SH, "-c", "kill -STOP $$; sleep 61.25"], 600, "sh stood still, stopped by a signal, and was ended"),
     ],
 )
-def test_a_process_that_does_not_run_is_a_trial_s_error_and_leaves_nothing(
-    argv, timeout_s, message, monkeypatch
-):
+def test_a_process_that_does_not_run_is_an_error_and_leaves_nothing(argv, timeout_s, message, monkeypatch):
     monkeypatch.setattr("benchlib.host.shell._STANDSTILL_S", 0.3)
     with pytest.raises(TrialError, match=f"^{message}$"):
         Shell().run(argv, timeout_s=timeout_s)

@@ -52,9 +52,7 @@ def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(mallory, precious, 
     # a set-uid program that waits: the kernel says that its command line, which is theirs, is root's
     with mallory.start(*words, executable="/usr/bin/su", **pipes) as process:
         assert Path(f"/proc/{process.pid}/cmdline").stat().st_uid == 0
-        mallory.do(
-            "mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(process.pid)
-        )
+        mallory.do("mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, process.pid)
         assert is_refused(recover(), "run-x belongs to another user: it is left alone")
         with guarded_run(shared, "test", messages.append):
             assert messages == [f"{shared}/run-x belongs to another user: it is left alone"]
@@ -100,9 +98,8 @@ THEIRS = "belongs to another user"
     ids=["made first", "a link", "to itself", "below theirs", "our own link", "open to all"],
 )
 def test_a_scratch_folder_that_others_can_exchange_is_refused(
-    theirs, ours, place, words, mallory, shared, precious,
-    recover, monkeypatch,
-):  # fmt: skip
+    theirs, ours, place, words, mallory, shared, precious, recover, monkeypatch
+):
     (precious / "run-x").mkdir(mode=0o700)
     mallory.do(theirs, shared, precious)
     subprocess.run(["sh", "-c", ours, "sh", shared], check=True)
@@ -149,10 +146,7 @@ execute(pathlib.Path(sys.argv[1]), {})
 
 def test_root_makes_nothing_in_a_temporary_folder_of_another_user(mallory, shared, precious, tmp_path):
     """There Jupyter would keep the file with the key of root's kernel."""
-    cells = [
-        nbformat.v4.new_code_cell("x = 1"),
-        nbformat.v4.new_code_cell("import tempfile; tempfile.mkdtemp()"),
-    ]
+    cells = [*map(nbformat.v4.new_code_cell, ("x = 1", "import tempfile; tempfile.mkdtemp()"))]
     cells[0].metadata["tags"] = ["parameters"]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
     mallory.do('mkdir "$1"', theirs := shared / "theirs")
@@ -168,10 +162,8 @@ def test_root_makes_nothing_in_a_temporary_folder_of_another_user(mallory, share
 
 
 def test_what_a_user_may_not_stop_is_not_theirs(mallory, bob, shared):
-    words, pipe = (
-        ("sh", "-c", "read _", "sh", shared / "run-x"),
-        {"stdin": subprocess.PIPE, "start_new_session": True},
-    )
+    words = ("sh", "-c", "read _", "sh", shared / "run-x")
+    pipe = {"stdin": subprocess.PIPE, "start_new_session": True}
     with mallory.start(*words, **pipe), bob.start(*words, **pipe) as own, bob.acting():
         assert [process.pid for process in processes_of(shared / "run-x")] == [own.pid]
 
@@ -182,17 +174,13 @@ def test_a_server_that_is_found_is_not_run(mallory, shared):
         chmod 755 $name
     done"""
     mallory.do(script, shared / "theirs" / "bin", shared / "run")
-    found = describe(shared / "theirs" / "bin")
-    assert found
-    assert found.version == "16.9"
+    assert describe(shared / "theirs" / "bin").version == "16.9"
     assert not (shared / "run").exists()
 
 
 def test_nobody_is_nobody_elses_user(monkeypatch, start):
-    entry = pwd.getpwnam
-    monkeypatch.setattr(
-        shell.pwd, "getpwnam", lambda name: entry({"postgres": "no-such-user"}.get(name, name))
-    )
+    entry, others = pwd.getpwnam, {"postgres": "no-such-user"}
+    monkeypatch.setattr(shell.pwd, "getpwnam", lambda name: entry(others.get(name, name)))
     monkeypatch.delenv(shell.USER_VARIABLE, raising=False)
     if shell._others_run_as(entry("nobody").pw_uid):
         pytest.skip("something runs as nobody here")
