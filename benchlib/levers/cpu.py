@@ -32,9 +32,8 @@ def listed(cores: set[int]) -> str:
     """Return cores as the shortest list."""
     firsts = sorted(core for core in cores if core - 1 not in cores)
     lasts = sorted(core for core in cores if core + 1 not in cores)
-    return ",".join(
-        f"{first}-{last}" if last > first else f"{first}" for first, last in zip(firsts, lasts, strict=True)
-    )
+    pairs = zip(firsts, lasts, strict=True)
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in pairs)
 
 
 def _cores(value: object) -> object:

@@ -208,10 +208,9 @@ class Host(Lever):
         """Return a row per published tunable."""
         devices = block_devices(facts.existing(scratch))
         parts = [Finding(f"host: {name}", _obstacle(name, None, devices)) for name in STUDIED.split()]
-        none_works = (
-            "no tunable can be set: see the rows below" if all(part.why_not for part in parts) else None
-        )
-        return [Finding(self.key, none_works), *parts]
+        none_works = all(part.why_not for part in parts)
+        why_not = "no tunable can be set: see the rows below" if none_works else None
+        return [Finding(self.key, why_not), *parts]
 
     def check(self, wish: Wish) -> None:
         """Check each value."""

@@ -1,6 +1,7 @@
 """The key ``storage``."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, get_args
@@ -51,12 +52,11 @@ class Storage(control_groups.Caps):
         for place in self.places.values():
             volumes.check(place, wish.scratch)
         data, needed = self.data, copies * wish.data_mib
-        wanted: dict[int, int] = {}
+        wanted = Counter[int]()
         for kind, place in self.places.items():
             if place.path:  # two of them may share a file system
                 device = Path(place.path).stat().st_dev
-                own = place.size >> 20 if place.size else needed * (kind == "data")
-                wanted[device] = wanted.get(device, 0) + own
+                wanted[device] += place.size >> 20 if place.size else needed * (kind == "data")
                 if wanted[device] > (free := facts.free_mib(Path(place.path))):
                     raise PreflightError(
                         f"{place.path} needs {wanted[device]:,} MiB of its file system, {free:,} MiB are free"

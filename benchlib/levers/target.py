@@ -42,10 +42,7 @@ class TargetLever(Lever):
             raise PreflightError("the workload creates schemas: it cannot run with 'own_schema'")
         clients = plan.level_load(wish.name).clients + workload.clients_beside
         wish.found += Remote(target).preflight(
-            clients=clients,
-            settings=wish.level.settings,
-            needs_mib=wish.data_mib,
-            template=workload.template,
+            clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib, template=workload.template
         )
 
     def conflict(self, level: Level) -> str | None:
