@@ -226,9 +226,7 @@ def test_a_commit_waits_for_the_way_there_and_back(follow):
     assert not any(p.is_running() for p in relays)
 
 
-def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_would_wait_for_ever(
-    follow,
-):
+def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_would_wait_for_ever(follow):
     replicas = follow({"replicas": 2, "quorum": "ANY 1"}, synchronous_commit="remote_apply")
     first, second = replicas.members
     with Watch(replicas) as watch:

@@ -53,9 +53,7 @@ def test_a_text_is_read_as_the_server_reads_it(new_cluster):
             assert settings == {row["name"].lower(): row["setting"]}, line
 
 
-def test_parameters_that_the_server_does_not_know_are_named_all_at_once(
-    installed,
-):
+def test_parameters_that_the_server_does_not_know_are_named_all_at_once(installed):
     settings = BY_KEY["settings"].read("work_memory 8MB\njit off\nshared_bufers = 1GB", {})
     told = refusal(installed("18"), settings) or ""
     assert "work_memory" in told
