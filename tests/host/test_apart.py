@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from benchlib.errors import InputError
 from benchlib.host.apart import apart
@@ -35,9 +34,8 @@ def work(name):
     return name
 
 
-@pytest.mark.parametrize("at_a_time", [1, 2])
-def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(at_a_time):
-    told = [(name, str(came)) for name, came in apart(work, NAMES, at_a_time, most_s=4, most_memory=1 << 30)]
+def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone():
+    told = [(name, str(came)) for name, came in apart(work, NAMES, most_s=4, most_memory=1 << 30)]
     assert told == [
         ("good", "good"),
         ("raises", "raises: unexpected LookupError: no such thing"),
@@ -53,14 +51,16 @@ def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(a
 
 
 def test_workers_end_when_nobody_waits_for_them_any_more():
-    came = apart(work, ["good", "hangs"], 2)
+    came = apart(work, ["good", "hangs"])
     assert next(came) == ("good", "good")
     came.close()
     assert not psutil.Process().children()
 
 
 def test_workers_end_with_who_started_them():
-    source = "from test_apart import *\nfor name, came in apart(work, ['good', 'sleeps'], 2): print(came, flush=True)"
+    source = (
+        "from test_apart import *\nfor name, came in apart(work, ['good', 'sleeps']): print(came, flush=True)"
+    )
     here = Path(__file__).parent
     started = subprocess.Popen([sys.executable, "-c", source], cwd=here, stdout=subprocess.PIPE, text=True)
     with started:
