@@ -94,11 +94,10 @@ def test_what_is_not_there_is_refused(tmp_path):
             ask("sdzz")
 
 
-def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel_root, monkeypatch):
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel, kernel_root, monkeypatch):
     disk, here = kernel_root / "real/sda", kernel_root.stat().st_dev
-    (disk / "sda1").mkdir(parents=True)
-    for name, text in {"dev": "8:1\n", "partition": "1\n"}.items():
-        (disk / "sda1" / name).write_text(text)
+    kernel("real/sda/sda1/dev", "8:1\n")
+    kernel("real/sda/sda1/partition", "1\n")
     links = {"class/block/sda": disk, "class/block/sda1": disk / "sda1"}
     links[f"dev/block/{os.major(here)}:{os.minor(here)}"] = disk / "sda1"
     for name, place in links.items():

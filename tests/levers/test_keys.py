@@ -7,9 +7,10 @@ from clusters import bench_plan
 from pydantic import ValidationError
 
 from benchlib.errors import PreflightError
-from benchlib.levers import BY_KEY
+from benchlib.levers import BY_KEY, volumes
 from benchlib.levers.lever import Wish
 from benchlib.levers.replication import replication_of
+from benchlib.levers.storage import Storage
 from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
 
@@ -134,6 +135,22 @@ def test_what_cannot_run_is_refused_in_its_own_level_alone(level, workload, here
     with pytest.raises(PreflightError, match=why):
         lever.check(Wish(plan, "one", Path("/")))
     lever.check(Wish(plan, "other", Path("/")))
+
+
+@pytest.mark.parametrize(("data", "wal", "fits"), [(None, None, 500), (None, 300, 800), (400, 300, 700)])
+def test_files_on_one_file_system_need_their_space_together(data, wal, fits, tmp_path, monkeypatch):
+    def place(mib):
+        return {"path": str(tmp_path), **({"file_system": "ext4", "size": mib << 20} if mib else {})}
+
+    monkeypatch.setattr(volumes, "check", lambda place, scratch: None)
+    monkeypatch.setattr(Wish, "data_mib", 100 if data else 500)
+    wish = Wish(bench_plan({"one": {}, "other": {}}), "one", tmp_path)
+    storage = Storage.model_validate({"data": place(data), "wal": wal and place(wal)})
+    monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: fits)
+    storage.check(wish)
+    monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: fits - 1)
+    with pytest.raises(PreflightError, match=rf"needs {fits} MiB of .*, {fits - 1} MiB are free"):
+        storage.check(wish)
 
 
 def test_one_storage_of_replicas_stands_for_all():
