@@ -70,6 +70,19 @@ def kernel_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def kernel(kernel_root: Path) -> Callable[..., Path]:
+    """Makes a file that stands for a kernel's, by default a tunable of 60."""
+
+    def make(name: str, text: str = "60") -> Path:
+        path = kernel_root / ("proc/sys" if "/" not in name else "") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return make
+
+
+@pytest.fixture
 def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "data").mkdir(exist_ok=True)
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))

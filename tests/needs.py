@@ -7,9 +7,12 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+
+from benchlib.levers.lever import refusal
 
 T = TypeVar("T")
 LINUX = sys.platform.startswith("linux")
@@ -23,6 +26,12 @@ def root(test: T) -> T:
     for mark in ROOT:
         test = mark(test)
     return test
+
+
+def possible(attempt: Callable[..., object], *args: object) -> None:
+    """Skip the test where this machine refuses an attempt, with the reason."""
+    if reason := refusal(attempt, *args):
+        pytest.skip(reason)
 
 
 def missing(piece: str) -> str | None:

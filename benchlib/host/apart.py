@@ -21,6 +21,7 @@ from benchlib.errors import BenchlibError, StudyError
 
 MOST_S, MOST_MEMORY = 300.0, 4 << 30
 """The limits of an item: seconds, and bytes of data in each process."""
+_AT_A_TIME = 2
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -28,7 +29,6 @@ _FORK = multiprocessing.get_context("fork")
 def apart(
     work: Callable[[str], Any],
     names: Sequence[str],
-    at_a_time: int = 1,
     *,
     most_s: float = MOST_S,
     most_memory: int = MOST_MEMORY,
@@ -38,7 +38,7 @@ def apart(
     try:
         for name in names:
             while name not in results:
-                while waiting and len(running) < at_a_time:
+                while waiting and len(running) < _AT_A_TIME:
                     running.append(_Job(work, waiting.popleft(), most_s, most_memory))
                 remaining_s = min(job.deadline for job in running) - time.monotonic()
                 events = [event for job in running for event in (job.pipe, job.process.sentinel)]

@@ -100,18 +100,17 @@ class Written(Change):
 
     def undo(self) -> None:
         """Write the former value, unless the file is gone or the cap has changed."""
-        try:
-            if self._is_cap and self.value not in self.path.read_text().splitlines():
-                return
-            # sysfs is full of links, all of them within it
-            write_kernel_file(_kernel_file(self.path.resolve()), self.former)
-        except ValueError as reason:
-            raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
-        except OSError as reason:
-            if reason.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-                raise StudyError(
-                    f"the kernel refuses '{self.former}' for {self.path} ({reason.strerror})"
-                ) from reason
+        with os_errors_as(StudyError, f"the kernel refuses '{self.former}' for {self.path}"):
+            try:
+                if self._is_cap and self.value not in self.path.read_text().splitlines():
+                    return
+                # sysfs is full of links, all of them within it
+                write_kernel_file(_kernel_file(self.path.resolve()), self.former)
+            except ValueError as reason:
+                raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
+            except OSError as reason:
+                if reason.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+                    raise
 
 
 class Mounted(Change):

@@ -206,9 +206,8 @@ class Shell:
         """
         if groups:
             become = list[str]()
-            if self._entry:  # an unprivileged process cannot enter
-                ids = (f"--reuid={self.user}", f"--regid={self._entry.pw_gid}")
-                become = ["setpriv", *ids, "--clear-groups"]
+            if ids := self._ids:  # an unprivileged process cannot enter
+                become = ["setpriv", f"--reuid={ids['user']}", f"--regid={ids['group']}", "--clear-groups"]
             return replace(self, user=None).start([*_ENTER, *groups, "--", *become, *argv], log=log)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with os_errors_as(TrialError, f"cannot write {log}"):
@@ -224,32 +223,32 @@ class Shell:
                 **where,
                 env=_clean_environment(self.environment),
                 start_new_session=True,
-                user=self.user,
-                group=self._entry and self._entry.pw_gid,
                 extra_groups=[] if self.user else None,
+                **self._ids,
             )
             return process
 
     @property
-    def _entry(self) -> pwd.struct_passwd | None:
-        return pwd.getpwnam(self.user) if self.user else None
+    def _ids(self) -> dict[str, Any]:
+        """The numbers of another user and its group."""
+        entry = pwd.getpwnam(self.user) if self.user else None
+        return {"user": entry.pw_uid, "group": entry.pw_gid} if entry else {}
 
     @property
     def uid(self) -> int:
         """The user's number."""
-        return self._entry.pw_uid if self._entry else os.geteuid()
+        return int(self._ids.get("user", os.geteuid()))
 
     def own(self, path: Path) -> None:
         """Give something in a trusted folder to this shell's user."""
-        if entry := self._entry:
-            files.give(path, user=entry.pw_uid, group=entry.pw_gid)
+        if self.user:
+            files.give(path, **self._ids)
 
     def make_directory(self, path: Path) -> Path:
         """Make a missing folder (0700) of this shell's user."""
-        entry = self._entry
-        if not entry or files.trusted(path.parent):
+        if not self.user or files.trusted(path.parent):
             with os_errors_as(TrialError, f"cannot make {path}"):
-                return files.make(path, mode=0o700, user=entry and entry.pw_uid, group=entry and entry.pw_gid)
+                return files.make(path, mode=0o700, **self._ids)
         self.do("mkdir", "-p", "-m", "0700", "--", path)
         return path
 

@@ -53,14 +53,10 @@ def samples(raw: Raw, counters: Collection[str]) -> pd.DataFrame:
     frame = pd.DataFrame([row["values"] for row in rows], dtype=float)
     at_s = np.array([row["at_s"] for row in rows], dtype=float)
     rising = [name for name in frame if str(name).partition(".")[0] in counters]
-    rises = (
-        _differences(frame[rising].to_numpy()) / np.diff(at_s)[:, None]
-        if len(rows) > 1
-        else frame[rising].to_numpy()[1:]
-    )
-    rates = pd.DataFrame(rises, columns=[f"{name}_per_s" for name in rising])
-    gauges = frame.drop(columns=rising).iloc[1:].reset_index(drop=True)
-    return pd.concat([gauges, rates], axis=1).assign(at_s=at_s[1:])
+    rises = frame[rising].diff()
+    rates = rises.where(rises >= 0).iloc[1:].div(np.diff(at_s), axis=0).add_suffix("_per_s")
+    gauges = frame.drop(columns=rising).iloc[1:]
+    return pd.concat([gauges, rates], axis=1).reset_index(drop=True).assign(at_s=at_s[1:])
 
 
 def sessions(raw: Raw) -> dict[int, dict[str, float]]:

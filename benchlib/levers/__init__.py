@@ -6,7 +6,7 @@ from benchlib.levers.host import Host
 from benchlib.levers.lever import Lever
 from benchlib.levers.plain import Initdb, LoadLever, Postgres, WorkloadLever
 from benchlib.levers.pooler import PoolerLever
-from benchlib.levers.replication import ReplicationLever
+from benchlib.levers.replication import ReplicationLever, replication_of
 from benchlib.levers.settings import Settings
 from benchlib.levers.sql import SqlLever
 from benchlib.levers.storage import StorageLever
@@ -36,7 +36,8 @@ BY_KEY: dict[str, Lever] = {lever.key: lever for lever in LEVERS}
 
 def server_settings(level: Level) -> dict[str, SettingValue]:
     """Return a level's server parameters."""
-    return {name: value for lever in LEVERS for name, value in lever.settings(level).items()}
+    names = replication_of(level).standby_names
+    return {**level.settings, **({"synchronous_standby_names": names} if names else {})}
 
 
 def worded(study: Study) -> Study:

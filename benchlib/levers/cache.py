@@ -39,14 +39,12 @@ class Cache(Lever):
         """Return whether pages can be dropped."""
         return [Finding(self.key, no_server() or _UNSUPPORTED)]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Refuse a background load."""
-        if wish.level.cache:
-            if _UNSUPPORTED:
-                raise PreflightError(_UNSUPPORTED)
-            if wish.plan.level_workload(wish.name).beside:
-                raise PreflightError("'cache' restarts the server, which would end the background load")
-        return []
+        if wish.level.cache and _UNSUPPORTED:
+            raise PreflightError(_UNSUPPORTED)
+        if wish.level.cache and wish.plan.level_workload(wish.name).beside:
+            raise PreflightError("'cache' restarts the server, which would end the background load")
 
     def after_start(self, site: Site) -> None:
         """Register the restart."""

@@ -37,7 +37,7 @@ _MEMORY_FILES = {
     2: {"memory.max": "{size}", "memory.swap.max": "0"},
 }
 # in the kernel's order on version 2, so that the line can be read back
-_IO = {"rbps": "read_bytes", "wbps": "write_bytes", "riops": "read_iops", "wiops": "write_iops"}
+_IO = {"read_bytes": "rbps", "write_bytes": "wbps", "read_iops": "riops", "write_iops": "wiops"}
 
 
 class Caps(Model):
@@ -52,7 +52,7 @@ class Caps(Model):
     @property
     def caps_io(self) -> bool:
         """Whether block I/O is limited."""
-        return any(getattr(self, field) for field in _IO.values())
+        return any(getattr(self, field) for field in _IO)
 
 
 @dataclass(frozen=True)
@@ -142,24 +142,24 @@ def make(caps: Caps, devices: Sequence[str], name: str, scope: Scope, *, ours: b
     limits: list[tuple[Path, str]] = []
     for kind in _kinds(caps):
         version, parent, missing, for_all = _hierarchy(kind)
-        control, for_all = parent / "cgroup.subtree_control", for_all and ours
+        control = parent / "cgroup.subtree_control"
         for controller in missing:
             scope.note(Written(path=control, former=f"-{controller}", value=f"+{controller}"))
             _write(control, f"+{controller}")
-        folder = parent if for_all else parent / f"{OURS}{name}"
-        if not for_all and folder not in folders:
+        folder = parent if for_all and ours else parent / f"{OURS}{name}"
+        if folder not in (parent, *folders):
             scope.note(Grouped(folder=folder))
             with os_errors_as(SettingError, f"no control group {folder}"):
                 folder.mkdir()
-        folders += [folder] if folder not in folders else []
+        folders.append(folder)
         for file, line in _limits(kind, version, caps, numbers):
             path = folder / file
             if path.exists() or not re.search("memsw|swap", file):
-                if for_all:
+                if folder == parent:
                     scope.note(Written(path=path, former=_in_force(path, line), value=line))
                 _write(path, line)
                 limits.append((path, line))
-    group = Group(tuple(folders), tuple(limits))
+    group = Group(tuple(dict.fromkeys(folders)), tuple(limits))
     group.check()
     return group
 
@@ -182,17 +182,12 @@ def _limits(kind: Kind, version: int, caps: Caps, numbers: Sequence[str]) -> lis
         page = resource.getpagesize()  # the kernel rounds down
         size = (caps.memory or 0) // page * page
         return [(file, line.format(size=size)) for file, line in _MEMORY_FILES[version].items()]
-    wanted = {what: getattr(caps, field) for what, field in _IO.items()}
     if version == 2:
-        parts = " ".join(f"{what}={cap or 'max'}" for what, cap in wanted.items())
+        parts = " ".join(f"{what}={getattr(caps, field) or 'max'}" for field, what in _IO.items())
         return [("io.max", f"{device} {parts}") for device in numbers]
-    ways = {"r": "read", "w": "write"}
-    return [
-        (f"blkio.throttle.{ways[what[0]]}_{what[1:]}_device", f"{device} {cap}")
-        for device in numbers
-        for what, cap in wanted.items()
-        if cap
-    ]
+    wanted = {field.replace("bytes", "bps"): getattr(caps, field) for field in _IO}
+    files = {f"blkio.throttle.{what}_device": cap for what, cap in wanted.items() if cap}
+    return [(file, f"{device} {cap}") for device in numbers for file, cap in files.items()]
 
 
 def _in_force(path: Path, line: str) -> str:

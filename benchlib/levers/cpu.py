@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import psutil
 from pydantic import BeforeValidator, Field
@@ -32,9 +32,8 @@ def listed(cores: set[int]) -> str:
     """Return cores as the shortest list."""
     firsts = sorted(core for core in cores if core - 1 not in cores)
     lasts = sorted(core for core in cores if core + 1 not in cores)
-    return ",".join(
-        f"{first}-{last}" if last > first else f"{first}" for first, last in zip(firsts, lasts, strict=True)
-    )
+    pairs = zip(firsts, lasts, strict=True)
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in pairs)
 
 
 def _cores(value: object) -> object:
@@ -59,8 +58,12 @@ class CpuParts(Model):
     @property
     def cores(self) -> dict[str, str]:
         """Return cores by user."""
-        lists = {"server": self.server, "load": self.load, "background": self.background}
-        return {name: cores for name, cores in lists.items() if cores}
+        return self.model_dump(include={"server", "load", "background"}, exclude_none=True)
+
+    @property
+    def turbo_in_words(self) -> dict[str, str]:
+        """Return the cell of turbo, if it is set."""
+        return {} if self.turbo is None else {"turbo": "on" if self.turbo else "off"}
 
     def check(self) -> None:
         """Check cores and frequencies on this machine.
@@ -77,11 +80,8 @@ class CpuParts(Model):
                     f"cpu: '{name}' names core {listed(absent)}, this machine has {listed(here)}"
                 )
         for tunable, value in self.tunables():
-            if why := tunable.unavailable():
+            if why := tunable.unavailable(value):
                 raise PreflightError(f"cpu: '{tunable}' cannot be set: {why}")
-            offered = (facts.read(tunable.path.with_name("scaling_available_governors")) or "").split()
-            if tunable.name == "governor" and value not in offered:
-                raise PreflightError(f"cpu: governor '{value}' is not one of {', '.join(offered)}")
 
     def tunables(self) -> Iterator[tuple[Tunable, str]]:
         """Yield kernel files with their values.
@@ -109,6 +109,7 @@ class Cpu(Lever):
     key = "cpu"
     model = CpuParts | None
     unchanged = "all"
+    unchanged_of: ClassVar = {"CPU governor": "as found", "turbo": "as found"}
 
     def survey(self, scratch: Path) -> list[Finding]:
         """Return rows for cores and frequencies."""
@@ -118,8 +119,10 @@ class Cpu(Lever):
             *(Finding(f"cpu: {name}", refusal(part.check)) for name, part in parts.items()),
         ]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check the machine and the load."""
+        if not wish.level.cpu:
+            return
         cpu = cpu_of(wish.level)
         cpu.check()
         if cpu.load and wish.plan.level_load(wish.name).generators:
@@ -128,7 +131,6 @@ class Cpu(Lever):
             )
         if cpu.background and not wish.plan.level_workload(wish.name).beside:
             raise PreflightError("cpu: 'background' names cores, but the workload has no background load")
-        return []
 
     def before_files(self, site: Site) -> None:
         """Set the cores of new processes."""
@@ -142,11 +144,9 @@ class Cpu(Lever):
 
     def before_trial(self, site: Site, scope: Scope) -> dict[str, str]:
         """Set the frequencies; read everything back."""
-        cpu, in_force = cpu_of(site.level), dict[str, str]()
-        for tunable, value in cpu.tunables():
-            in_force[tunable.name] = tunable.apply(value, scope)
-        if cpu.turbo is not None:
-            in_force["turbo"] = "on" if cpu.turbo else "off"
+        cpu = cpu_of(site.level)
+        in_force = {tunable.name: tunable.apply(value, scope) for tunable, value in cpu.tunables()}
+        in_force |= cpu.turbo_in_words
         for name, cores in cpu.cores.items():
             if name == "server" and site.cluster.pid:
                 _read_back(site.cluster, cores)
@@ -160,11 +160,7 @@ class Cpu(Lever):
         cpu = cpu_of(plan.level(name))
         cells = {f"cores: {who}": cores for who, cores in cpu.cores.items()}
         cells |= {"CPU governor": cpu.governor} if cpu.governor else {}
-        return cells | ({} if cpu.turbo is None else {"turbo": "on" if cpu.turbo else "off"})
-
-    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Return "all" for cores, otherwise "as found"."""
-        return self.unchanged if heading.startswith("cores") else "as found"
+        return cells | cpu.turbo_in_words
 
 
 def cpu_of(level: Level) -> CpuParts:

@@ -72,10 +72,12 @@ class Tunable:
             return _MOVED if self.name in KNOBS else _LACKS
         except OSError as reason:
             return _ROOT_ONLY if os.geteuid() != 0 else f"refused by the kernel: {reason.strerror}"
-        offered = _CHOSEN.sub(r"\1", text).split()
-        if value is None or value in offered or not _CHOSEN.search(text):
+        offered = facts.read(self.path.with_name("scaling_available_governors")) or ""
+        if _CHOSEN.search(text):
+            offered = _CHOSEN.sub(r"\1", text)
+        if value is None or not offered or value in offered.split():
             return None
-        return f"it offers {', '.join(offered)}, not {value}: if that is a module, load it"
+        return f"it offers {', '.join(offered.split())}, not {value}: if that is a module, load it"
 
     def read(self) -> str:
         """Return the value; of ``always [madvise] never`` the one in brackets."""
@@ -206,15 +208,14 @@ class Host(Lever):
         """Return a row per published tunable."""
         devices = block_devices(facts.existing(scratch))
         parts = [Finding(f"host: {name}", _obstacle(name, None, devices)) for name in STUDIED.split()]
-        none_works = (
-            "no tunable can be set: see the rows below" if all(part.why_not for part in parts) else None
-        )
-        return [Finding(self.key, none_works), *parts]
+        none_works = all(part.why_not for part in parts)
+        why_not = "no tunable can be set: see the rows below" if none_works else None
+        return [Finding(self.key, why_not), *parts]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check each value."""
         remarks = check(wish.level.host, storage_of(wish.level).devices(wish.scratch))
-        return [("remark", remark) for remark in remarks]
+        wish.found += [("remark", remark) for remark in remarks]
 
     def before_files(self, site: Site) -> None:
         """Add remarks."""

@@ -11,12 +11,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
 from benchlib.errors import BenchlibError
+from benchlib.host import files
 from benchlib.host.journal import Scope
 from benchlib.host.shell import Process, Shell
 from benchlib.levers.replicas import Replicas
 from benchlib.load.tool import Connection
-from benchlib.plan.level import Level, SettingValue, first_problem, share_of
+from benchlib.plan.level import Level, first_problem, share_of
 from benchlib.plan.model import Plan
+from benchlib.plan.words import decoded
 from benchlib.server.cluster import Cluster
 from benchlib.server.installations import installations
 from benchlib.server.replica import Replica
@@ -49,8 +51,7 @@ class Finding(NamedTuple):
     note: str | None = None
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """MiB of scratch space and memory."""
 
     scratch: int
@@ -59,11 +60,12 @@ class Needs:
 
 @dataclass
 class Wish:
-    """A level of a plan, to be checked."""
+    """A level of a plan, to be checked; ``found``: facts as (name, text)."""
 
     plan: Plan
     name: str
     scratch: Path
+    found: list[tuple[str, str]] = field(default_factory=list)
 
     @cached_property
     def level(self) -> Level:
@@ -118,7 +120,7 @@ class Lever:
     - ``model``: validates the value, unless ``Level`` does
     - ``elsewhere``: works on an external server
     - ``of_server``: belongs to the server, not the load
-    - ``unchanged``: the cell without the key
+    - ``unchanged``: the cell without the key; ``unchanged_of``: by row heading
     """
 
     key: ClassVar[str]
@@ -126,6 +128,7 @@ class Lever:
     elsewhere: ClassVar[bool] = False
     of_server: ClassVar[bool] = True
     unchanged: ClassVar[str] = "default"
+    unchanged_of: ClassVar[Mapping[str, str]] = {}
 
     # --- values ---------------------------------------------------------------------
 
@@ -153,23 +156,14 @@ class Lever:
         """Return whether its parts work here."""
         return [Finding(self.key, no_server())]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
-        """Check this machine; return facts as (name, text).
+    def check(self, wish: Wish) -> None:
+        """Check this machine; add to ``wish.found``.
 
         Raises:
             PreflightError: with reason and remedy.
         """
-        return []
-
-    def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """Return the needs, given those of earlier levers."""
-        return so_far
 
     # --- actions --------------------------------------------------------------------
-
-    def settings(self, level: Level) -> dict[str, SettingValue]:
-        """Return its server parameters."""
-        return {}
 
     def before_files(self, site: Site) -> None:
         """Prepare what the server's files need."""
@@ -196,7 +190,7 @@ class Lever:
 
     def left_alone(self, plan: Plan, name: str, heading: str) -> str:
         """Return the cell without a value."""
-        return self.unchanged
+        return self.unchanged_of.get(heading, self.unchanged)
 
     def crash_costs(self, level: Level) -> list[str]:
         """Return the possible losses in a crash.
@@ -209,6 +203,14 @@ class Lever:
 def no_server() -> str | None:
     """Return why no embedded server runs here."""
     return None if installations() else "no PostgreSQL found"
+
+
+def text_of(name: str) -> str:
+    """Return the text of a file that a level names; ValueError if it cannot be read."""
+    try:
+        return decoded(files.read_plain(Path(name)))
+    except OSError as reason:
+        raise ValueError(f"{name}: it cannot be read: {reason.strerror}") from None
 
 
 def refusal(attempt: Callable[..., object], *args: object) -> str | None:

@@ -26,10 +26,9 @@ class Postgres(Lever):
     key = "postgres"
     model = Annotated[str | None, BeforeValidator(_version_text)]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check that the installation exists."""
         find_installation(wish.level.postgres)
-        return []
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Return the version."""
@@ -61,10 +60,9 @@ class WorkloadLever(Lever):
     elsewhere = True
     of_server = False
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check the load tool."""
         tools.check(wish.plan.level_workload(wish.name), wish.plan.level_load(wish.name))
-        return []
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Return the title."""

@@ -52,10 +52,10 @@ class PoolerLever(Lever):
         """Return whether pgbouncer is installed."""
         return [Finding(self.key, no_server() or refusal(_pgbouncer))]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check that it supports the load."""
         if not (pooler := pooler_of(wish.level)):
-            return []
+            return
         load, (_, version) = wish.plan.level_load(wish.name), _pgbouncer()
         name = f"pgbouncer {'.'.join(map(str, version))}"
         if load.generators:
@@ -65,7 +65,7 @@ class PoolerLever(Lever):
             raise PreflightError(f"{why}: use mode session, or protocol simple or extended")
         if pooler.mode == "statement" and any(map(_begins, wish.plan.level_workload(wish.name).scripts)):
             raise PreflightError("'pooler' in mode statement refuses BEGIN: use mode transaction")
-        return [("pooler", name)]
+        wish.found.append(("pooler", name))
 
     def after_start(self, site: Site) -> None:
         """Start pgbouncer; read its settings back."""

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -10,7 +10,7 @@ from benchlib.errors import PreflightError
 from benchlib.levers.lever import Finding, Lever, Needs, Site, Wish, no_server, refusal
 from benchlib.levers.replicas import Replicas
 from benchlib.levers.storage import Storage, storage_of
-from benchlib.plan.level import HostName, Level, Model, SettingValue, is_off
+from benchlib.plan.level import HostName, Level, Model, is_off
 from benchlib.plan.model import Plan
 from benchlib.server.installations import find_installation, find_program_for
 from benchlib.server.replica import Replica, Source
@@ -75,6 +75,7 @@ class Replication(Model):
         """Return how many replicas a commit waits for."""
         return int(self.quorum.split()[1]) if self.quorum else 0
 
+    @property
     def standby_names(self) -> str | None:
         """Return ``synchronous_standby_names``."""
         names = ", ".join(f"replica{n}" for n in range(1, self.replicas + 1))
@@ -91,7 +92,8 @@ class ReplicationLever(Lever):
 
     key = "replication"
     model = Replication | None
-    unchanged = "no replica"
+    unchanged = "not given"
+    unchanged_of: ClassVar = {"replication": "no replica"}
 
     def conflict(self, level: Level) -> str | None:
         """Refuse ``synchronous_standby_names``."""
@@ -104,11 +106,11 @@ class ReplicationLever(Lever):
         lacking = no_server() or refusal(lambda: find_program_for(find_installation(), "pg_basebackup"))
         return [Finding(self.key, lacking)]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check version, WAL settings and space."""
         wanted = replication_of(wish.level)
         if not wanted.replicas:
-            return []
+            return
         installation = find_installation(wish.level.postgres)
         if installation.major < _OLDEST:
             raise PreflightError(f"{installation.label}: replicas need PostgreSQL {_OLDEST} or later")
@@ -117,31 +119,16 @@ class ReplicationLever(Lever):
         if str(given.get("wal_level", "")).lower() == "minimal":
             raise PreflightError("wal_level = minimal writes too little WAL for a replica: use replica")
         # copying a replica takes two connections; each earlier replica has one
-        for name, least in (
-            ("max_wal_senders", wanted.replicas + 1),
-            ("max_replication_slots", wanted.replicas),
-        ):
+        needed = {"max_wal_senders": wanted.replicas + 1, "max_replication_slots": wanted.replicas}
+        for name, least in needed.items():
             if str(given.get(name, least)).isdecimal() and int(given.get(name, least)) < least:
                 raise PreflightError(f"{name} = {given[name]}: {wanted.replicas} replica(s) need {least}")
         if wanted.on:  # checked on those hosts later
-            return []
+            return
+        for storage in wanted.storages:
+            storage.check(wish)
         if not wanted.storage:
-            return storage_of(wish.level).check(wish, copies=1 + wanted.replicas)
-        return [remark for storage in wanted.storages for remark in storage.check(wish)]
-
-    def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """Add a copy per local replica."""
-        wanted, own_mib = replication_of(wish.level), 0 if storage_of(wish.level).data else wish.data_mib
-        if wanted.on:
-            return so_far
-        each = [storage.needs(wish.data_mib) for storage in wanted.storages]
-        each = [so_far, *(each or [Needs(own_mib)] * wanted.replicas)]
-        return Needs(sum(need.scratch for need in each), sum(need.memory for need in each))
-
-    def settings(self, level: Level) -> dict[str, SettingValue]:
-        """Return ``synchronous_standby_names``."""
-        names = replication_of(level).standby_names()
-        return {"synchronous_standby_names": names} if names else {}
+            storage_of(wish.level).check(wish, copies=1 + wanted.replicas)
 
     def after_start(self, site: Site) -> None:
         """Create the replicas."""
@@ -165,9 +152,14 @@ class ReplicationLever(Lever):
             cells |= {f"replica {number}: {heading}": cell for heading, cell in storage.words(plan).items()}
         return cells
 
-    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Return the default."""
-        return self.unchanged if heading == self.key else "not given"
+
+def needs_of(wish: Wish) -> Needs:
+    """Return the needs of a level's server and its local replicas."""
+    wanted, own = replication_of(wish.level), storage_of(wish.level)
+    each = [storage.needs(wish.data_mib) for storage in wanted.storages]
+    each = each or [Needs(0 if own.data else wish.data_mib)] * wanted.replicas
+    servers = [own.needs(wish.data_mib), *([] if wanted.on else each)]
+    return Needs(sum(need.scratch for need in servers), sum(need.memory for need in servers))
 
 
 def replica_beside(site: Site, number: int, source: Source) -> Replica:

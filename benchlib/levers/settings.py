@@ -1,18 +1,15 @@
 """The key ``settings``."""
 
 import re
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
 from benchlib.errors import PreflightError
-from benchlib.host import files
-from benchlib.levers.lever import Lever, Wish
+from benchlib.levers.lever import Lever, Wish, text_of
 from benchlib.plan.level import Level, SettingValue, is_off
 from benchlib.plan.model import Plan
 from benchlib.plan.settings import SETTINGS_FILE, read_conf, spelled
-from benchlib.plan.words import decoded
 from benchlib.server.installations import find_installation
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*")
@@ -46,12 +43,8 @@ def _by_name(value: object) -> object:
     if not isinstance(value, str):
         return value
     text, where = value, ""
-    if SETTINGS_FILE.fullmatch(value.strip()):
-        where = f"{value.strip()}: "
-        try:
-            text = decoded(files.read_plain(Path(value.strip())))
-        except OSError as reason:
-            raise ValueError(f"{where}it cannot be read: {reason.strerror}") from None
+    if SETTINGS_FILE.fullmatch(name := value.strip()):
+        text, where = text_of(name), f"{name}: "
     settings, faults = read_conf(text)
     if faults or not settings:
         raise ValueError(f"{where}no 'name = value' as in postgresql.conf: {'; '.join(faults) or 'any line'}")
@@ -80,10 +73,10 @@ class Settings(Lever):
             reasons.append("synchronous_standby_names needs replicas: use 'replication', or leave it out")
         return "; ".join(reasons) or None
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check for preloaded libraries."""
         if wish.level.target:
-            return []
+            return
         installation = find_installation(wish.level.postgres)
         prefix = installation.bindir.parent
         folders = [file.parent for folder in _LIBRARIES for file in prefix.glob(f"{folder}/plpgsql.so")]
@@ -92,11 +85,6 @@ class Settings(Lever):
             found = any((folder / f"{library}.so").is_file() for folder in folders)
             if library and folders and "/" not in library and not found:
                 raise PreflightError(f"{installation.label} has no library '{library}': install it")
-        return []
-
-    def settings(self, level: Level) -> dict[str, SettingValue]:
-        """Return the parameters."""
-        return dict(level.settings)
 
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Return the values."""

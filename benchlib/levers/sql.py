@@ -1,16 +1,13 @@
 """The key ``sql``."""
 
 import re
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from benchlib.host import files
-from benchlib.levers.lever import Lever
+from benchlib.levers.lever import Lever, text_of
 from benchlib.load.workloads.sql import spoken, tokens
 from benchlib.plan.model import Plan
-from benchlib.plan.words import decoded
 
 _FILE = re.compile(r"[^\s;]+\.sql")
 _SHOWN = 200
@@ -24,10 +21,7 @@ def _statements(value: Any) -> Any:
         return value
     text = value.strip()
     if _FILE.fullmatch(text):
-        try:
-            text = decoded(files.read_plain(Path(text))).strip()
-        except OSError as reason:
-            raise ValueError(f"{value.strip()}: it cannot be read: {reason.strerror}") from None
+        text = text_of(text).strip()
         if "\ufffd" in text:
             raise ValueError(f"{value.strip()}: it is not UTF-8")
     words = spoken(text)

@@ -1,9 +1,10 @@
 """The key ``storage``."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import ClassVar, get_args
 
 from benchlib.errors import PreflightError
 from benchlib.host import facts
@@ -42,8 +43,8 @@ class Storage(control_groups.Caps):
         """Return the block devices, perhaps below a planned file system."""
         return _devices({kind: Path(place.path or scratch) for kind, place in self.places.items()}, scratch)
 
-    def check(self, wish: Wish, copies: int = 1) -> list[tuple[str, str]]:
-        """Check directories, limits and space; return remarks.
+    def check(self, wish: Wish, copies: int = 1) -> None:
+        """Check directories, limits and space; add remarks to ``wish.found``.
 
         Raises:
             PreflightError: with reason and remedy.
@@ -51,12 +52,11 @@ class Storage(control_groups.Caps):
         for place in self.places.values():
             volumes.check(place, wish.scratch)
         data, needed = self.data, copies * wish.data_mib
-        wanted: dict[int, int] = {}
+        wanted = Counter[int]()
         for kind, place in self.places.items():
             if place.path:  # two of them may share a file system
                 device = Path(place.path).stat().st_dev
-                own = place.size >> 20 if place.size else needed * (kind == "data")
-                wanted[device] = wanted.get(device, 0) + own
+                wanted[device] += place.size >> 20 if place.size else needed * (kind == "data")
                 if wanted[device] > (free := facts.free_mib(Path(place.path))):
                     raise PreflightError(
                         f"{place.path} needs {wanted[device]:,} MiB of its file system, {free:,} MiB are free"
@@ -64,7 +64,8 @@ class Storage(control_groups.Caps):
         if data and data.size and data.size >> 20 < needed:
             raise PreflightError(f"its data need about {needed:,} MiB, its storage has {data.size >> 20:,}")
         control_groups.check(self, self.devices(wish.scratch))
-        return [("remark", remark) for remark in control_groups.remarks(self, ours=self.on_our_devices)]
+        remarks = control_groups.remarks(self, ours=self.on_our_devices)
+        wish.found += [("remark", remark) for remark in remarks]
 
     def needs(self, data_mib: int) -> Needs:
         """Return a server's needs."""
@@ -117,6 +118,7 @@ class StorageLever(Lever):
     key = "storage"
     model = Storage | None
     unchanged = "no cap"
+    unchanged_of: ClassVar = {"data": "scratch folder", "WAL": "with the data"}
 
     def conflict(self, level: Level) -> str | None:
         """Refuse ``--waldir``."""
@@ -135,13 +137,9 @@ class StorageLever(Lever):
             Finding("storage: cap on memory", refusal(control_groups.check, Storage(memory=1), ())),
         ]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check the storage."""
-        return storage_of(wish.level).check(wish)
-
-    def needs(self, wish: Wish, so_far: Needs) -> Needs:
-        """Return the storage's needs."""
-        return storage_of(wish.level).needs(so_far.scratch)
+        storage_of(wish.level).check(wish)
 
     def before_files(self, site: Site) -> None:
         """Create the directories."""
@@ -155,10 +153,6 @@ class StorageLever(Lever):
     def words(self, plan: Plan, name: str) -> dict[str, str]:
         """Return directories and limits."""
         return storage_of(plan.level(name)).words(plan)
-
-    def left_alone(self, plan: Plan, name: str, heading: str) -> str:
-        """Return the default."""
-        return {"data": "scratch folder", "WAL": "with the data"}.get(heading, self.unchanged)
 
     def crash_costs(self, level: Level) -> list[str]:
         """Return the cost of tmpfs."""

@@ -30,22 +30,19 @@ class TargetLever(Lever):
         note = "any server that a connection service or a URI reaches; a study checks it first"
         return [Finding(self.key, None, note)]
 
-    def check(self, wish: Wish) -> list[tuple[str, str]]:
+    def check(self, wish: Wish) -> None:
         """Check the server."""
         target, plan = target_of(wish.level), wish.plan
         workload = plan.level_workload(wish.name)
         if reason := _unfit(plan, wish.name, target, workload):
             raise PreflightError(reason)
         if target is None:
-            return []
+            return
         if target.own_schema and _MAKES_SCHEMA.search(workload.load_sql):
             raise PreflightError("the workload creates schemas: it cannot run with 'own_schema'")
         clients = plan.level_load(wish.name).clients + workload.clients_beside
-        return Remote(target).preflight(
-            clients=clients,
-            settings=wish.level.settings,
-            needs_mib=wish.data_mib,
-            template=workload.template,
+        wish.found += Remote(target).preflight(
+            clients=clients, settings=wish.level.settings, needs_mib=wish.data_mib, template=workload.template
         )
 
     def conflict(self, level: Level) -> str | None:
@@ -85,8 +82,9 @@ def _not_only_reading(plan: Plan, name: str, workload: Workload) -> str | None:
     if workload.tool != "pgbench" or workload.beside:
         return "in place, pgbench runs scripts at a limited rate: use a workload without background clients"
     load = plan.level_load(name)
-    given = [f"SELECT {value}" for value in load.variables.values()]
-    for number, script in enumerate((*workload.scripts, *map(_as_script, (*workload.explain, *given))), 1):
+    statements = (*workload.explain, *(f"SELECT {value}" for value in load.variables.values()))
+    scripts = (*workload.scripts, *(Script(sql=statement) for statement in statements))
+    for number, script in enumerate(scripts, 1):
         if script.builtin and script.builtin != "select-only":
             return f"in place, a workload only reads: {script.builtin} writes"
         if part := unsafe_part(script.sql or ""):
@@ -94,10 +92,6 @@ def _not_only_reading(plan: Plan, name: str, workload: Workload) -> str | None:
         if load.protocol == "simple" and re.search(r"(?i)\\[ga]set\b", script.sql or ""):
             return "in place, \\gset needs the protocol extended or prepared: else rows become statements"
     return None
-
-
-def _as_script(sql: str) -> Script:
-    return Script(sql=sql)
 
 
 def target_words(plan: Plan, target: Target) -> str:

@@ -43,7 +43,6 @@ _FILES = {
     "settings": SETTINGS_FILE,
 }
 """The parameters that may name a file, and the form of the name."""
-AT_A_TIME = 2
 
 
 def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[str]:
@@ -196,7 +195,7 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
             if names:
                 raise
             left_out[name] = str(reason)
-    for name, made in apart(make_page, changed, AT_A_TIME):
+    for name, made in apart(make_page, changed):
         if not isinstance(made, BenchlibError):
             yield f"page: {root / name}.html"
         elif names:

@@ -23,7 +23,6 @@ from benchlib.study.store import StudyFolder, notebooks, project_root, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
-_AT_A_TIME = 2
 _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
@@ -134,7 +133,7 @@ def pages_and_others(
         else:
             changed.append(folder.name)
     others = {} if judge else dict.fromkeys(changed, "it has not been judged: run 'benchlib report'")
-    for name, data in apart(data_of, changed if judge else (), _AT_A_TIME):
+    for name, data in apart(data_of, changed if judge else ()):
         if isinstance(data, PageData):
             pages.append(data)
         else:

@@ -11,7 +11,6 @@ from benchlib.plan.design import Trial
 from benchlib.study.archive import ARCHIVE
 from benchlib.study.store import CHECKSUMS, MEASUREMENT, StudyFolder, data_root, stamp, study_names
 
-AT_A_TIME = 2
 _GROUP = 250
 """Studies that one process reads: a process costs as much as ten studies."""
 _LIST = ".listing.json"
@@ -50,12 +49,12 @@ def _valid(entry: Any) -> bool:
 def _read(names: list[str]) -> dict[str, dict[str, Any] | str]:
     rows = dict[str, dict[str, Any] | str]()
     groups = ["\n".join(names[start : start + _GROUP]) for start in range(0, len(names), _GROUP)]
-    for group, found in apart(_rows, groups, AT_A_TIME):
+    for group, found in apart(_rows, groups):
         if not isinstance(found, BenchlibError):
             rows |= found
             continue
         # one study broke a limit of the group's process: each has a process of its own
-        for name, alone in apart(_rows, group.split("\n"), AT_A_TIME):
+        for name, alone in apart(_rows, group.split("\n")):
             rows |= {name: str(alone)} if isinstance(alone, BenchlibError) else alone
     return rows
 

@@ -12,7 +12,8 @@ from benchlib.host import facts
 from benchlib.host.guardian import scratch_root
 from benchlib.host.shell import server_user
 from benchlib.levers import LEVERS, server_settings
-from benchlib.levers.lever import Needs, Wish
+from benchlib.levers.lever import Wish
+from benchlib.levers.replication import needs_of
 from benchlib.plan.model import Plan
 from benchlib.server.cluster import refusal
 from benchlib.server.installations import (
@@ -74,7 +75,8 @@ def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:
         try:
             for lever in LEVERS:
                 if lever.elsewhere or not wish.level.target:
-                    answers += lever.check(wish)
+                    lever.check(wish)
+            answers += wish.found
             if not (level := wish.level).target and (
                 reason := refusal(find_installation(level.postgres), server_settings(level))
             ):
@@ -98,10 +100,7 @@ def disk_mib(plan: Plan) -> tuple[int, int]:
         contents = plan.level_workload(name).contents
         for sql in (None, wish.level.sql):
             templates[installation.bindir, wish.level.initdb, contents, sql] = wish.data_mib
-        need = Needs(wish.data_mib)
-        for lever in LEVERS:
-            need = lever.needs(wish, need)
-        needs.append(need)
+        needs.append(needs_of(wish))
     at_once = sum if plan.stands_side_by_side else max
     disk = sum(templates.values()) + at_once([need.scratch for need in needs]) if needs else 0
     return disk + _WAL_MIB * bool(needs), at_once([need.memory for need in needs]) if needs else 0

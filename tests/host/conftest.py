@@ -2,23 +2,19 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
-from fakes import Outcome
-from host_parts import Grouping, Kernel, Mount, Process, Recover, Run, Start, Stranger
+from host_parts import Stranger
 
 from benchlib.host.changes import Grouped, is_mounted
 
 
 @pytest.fixture
-def run() -> Run:
+def run():
     """Runs a command of the system and gives its output; skips the test where this machine cannot."""
 
-    def call(*argv: str | Path) -> str:
+    def call(*argv):
         try:
             return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
         except (OSError, subprocess.CalledProcessError) as reason:
@@ -28,11 +24,11 @@ def run() -> Run:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start():
     """Starts processes, which end with the test."""
     with ExitStack() as stack:
 
-        def call(*argv: str | Path, **more: Any) -> Process:
+        def call(*argv, **more):
             process = stack.enter_context(subprocess.Popen(argv, **more))
             stack.callback(process.kill)
             return process
@@ -41,11 +37,11 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def group() -> Iterator[Grouping]:
+def group():
     """Makes a control group in another, which goes with all in it."""
     with ExitStack() as stack:
 
-        def call(above: Path) -> Path:
+        def call(above):
             folder = above / f"benchlib-test-{os.getpid()}"
             folder.mkdir()
             stack.callback(Grouped(folder=folder).undo)
@@ -55,15 +51,15 @@ def group() -> Iterator[Grouping]:
 
 
 @pytest.fixture
-def mount(run: Run) -> Iterator[Mount]:
+def mount(run):
     """Makes a folder and mounts a small file system in memory on it, or a device."""
     with ExitStack() as stack:
 
-        def unmount(folder: Path) -> None:
+        def unmount(folder):
             while is_mounted(folder):
                 subprocess.run(["umount", "--lazy", folder], check=True)
 
-        def call(folder: Path, *what: str) -> Path:
+        def call(folder, *what):
             folder.mkdir(exist_ok=True)
             stack.callback(unmount, folder)
             run("mount", *(what or ("-t", "tmpfs", "-o", "size=64k", "benchlib-test")), folder)
@@ -73,26 +69,13 @@ def mount(run: Run) -> Iterator[Mount]:
 
 
 @pytest.fixture
-def kernel(kernel_root: Path) -> Kernel:
-    """Makes a file that stands for a kernel's, by default a tunable of 60."""
-
-    def make(name: str, text: str = "60") -> Path:
-        path = kernel_root / ("proc/sys" if "/" not in name else "") / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    return make
-
-
-@pytest.fixture
-def recover(command_line: Callable[..., Outcome], scratch: Path) -> Recover:
+def recover(command_line, scratch):
     """Runs ``benchlib recover``."""
     return lambda: command_line("recover")
 
 
 @pytest.fixture(scope="session")
-def strangers() -> Iterator[list[Stranger]]:
+def strangers():
     """Two ordinary users, made for the tests and removed after them."""
     if os.geteuid() != 0:
         pytest.skip("only root can make users")
@@ -110,19 +93,19 @@ def strangers() -> Iterator[list[Stranger]]:
 
 
 @pytest.fixture
-def mallory(strangers: list[Stranger]) -> Stranger:
+def mallory(strangers):
     """A user who means ill."""
     return strangers[0]
 
 
 @pytest.fixture
-def bob(strangers: list[Stranger]) -> Stranger:
+def bob(strangers):
     """One more user."""
     return strangers[1]
 
 
 @pytest.fixture
-def shared(scratch: Path) -> Path:
+def shared(scratch):
     """A scratch folder that all users share, as they do /var/tmp."""
     scratch.chmod(0o1777)
     return scratch

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from benchlib.errors import InputError
 from benchlib.host.apart import apart
@@ -15,7 +14,7 @@ from benchlib.host.apart import apart
 NAMES = ["good", "raises", "refuses", "swallows", "hangs", "dies", "its child swallows", "good too"]
 
 
-def work(name: str) -> str:
+def work(name):
     if name == "raises":
         raise LookupError("no such thing")
     if name == "refuses":
@@ -35,9 +34,8 @@ def work(name: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("at_a_time", [1, 2])
-def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(at_a_time: int) -> None:
-    told = [(name, str(came)) for name, came in apart(work, NAMES, at_a_time, most_s=4, most_memory=1 << 30)]
+def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone():
+    told = [(name, str(came)) for name, came in apart(work, NAMES, most_s=4, most_memory=1 << 30)]
     assert told == [
         ("good", "good"),
         ("raises", "raises: unexpected LookupError: no such thing"),
@@ -48,22 +46,21 @@ def test_each_gets_what_came_of_it_in_order_and_what_breaks_costs_itself_alone(a
         ("its child swallows", "MemoryError"),
         ("good too", "good too"),
     ]
-    assert not [
-        p
-        for p in psutil.Process().children(recursive=True)
-        if "of the one that hangs" in " ".join(p.cmdline())
-    ]
+    left = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
+    assert not [line for line in left if "of the one that hangs" in line]
 
 
-def test_workers_end_when_nobody_waits_for_them_any_more() -> None:
-    came = apart(work, ["good", "hangs"], 2)
+def test_workers_end_when_nobody_waits_for_them_any_more():
+    came = apart(work, ["good", "hangs"])
     assert next(came) == ("good", "good")
-    came.close()  # type: ignore[attr-defined]
+    came.close()
     assert not psutil.Process().children()
 
 
-def test_workers_end_with_who_started_them() -> None:
-    source = "from test_apart import *\nfor name, came in apart(work, ['good', 'sleeps'], 2): print(came, flush=True)"
+def test_workers_end_with_who_started_them():
+    source = (
+        "from test_apart import *\nfor name, came in apart(work, ['good', 'sleeps']): print(came, flush=True)"
+    )
     here = Path(__file__).parent
     started = subprocess.Popen([sys.executable, "-c", source], cwd=here, stdout=subprocess.PIPE, text=True)
     with started:

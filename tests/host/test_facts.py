@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from host_parts import Mount, Patch, Run
 
 from benchlib.errors import PreflightError
 from benchlib.host import facts
@@ -18,7 +17,7 @@ from benchlib.host.facts import block_devices, counted_once, disks_below, number
 
 
 @pytest.mark.parametrize(("text", "most"), [("max", None), (str(64 << 20), 64), (str(1 << 62), None)])
-def test_memory_is_the_least_allowed(text: str, most: int | None, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_memory_is_the_least_allowed(text, most, tmp_path, monkeypatch):
     # of the group itself no limit is told, but of the one above it
     (tmp_path / "slice").mkdir()
     (tmp_path / "slice" / "memory.max").write_text(f"{text}\n")
@@ -30,7 +29,7 @@ def test_memory_is_the_least_allowed(text: str, most: int | None, tmp_path: Path
     assert 1 <= facts.processors() <= (psutil.cpu_count() or 1)
 
 
-def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_silent_kernel_leaves_facts_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "read", lambda path: None)
     machine = facts.facts(tmp_path)
     unknown = {name for name, value in machine.items() if value is None}
@@ -42,12 +41,12 @@ def test_a_silent_kernel_leaves_facts_unknown(tmp_path: Path, monkeypatch: Patch
     ("text", "virtual"),
     [("flags : fpu hypervisor sse", True), ("flags : fpu", False), ("Features : fp", None)],
 )
-def test_a_virtual_machine_is_told_by_flags(text: str, virtual: bool | None, monkeypatch: Patch) -> None:
+def test_a_virtual_machine_is_told_by_flags(text, virtual, monkeypatch):
     monkeypatch.setattr(facts, "read", lambda path: text)
     assert facts.virtual() is virtual
 
 
-def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: Patch) -> None:
+def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch):
     types = {"/": "ext4", "/sr": "vfat", "/srv": "xfs", "/srv/pg": "btrfs"}
     mounts = [SimpleNamespace(mountpoint=path, fstype=kind, opts="rw") for path, kind in types.items()]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
@@ -57,7 +56,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: Patch) -> Non
     assert facts.file_system(Path("/home"))["type"] == "overlay", "the later mount hides the earlier"
 
 
-def test_facts_never_name_the_machine_or_a_path(tmp_path: Path) -> None:
+def test_facts_never_name_the_machine_or_a_path(tmp_path):
     machine = facts.facts(tmp_path)
     assert str(tmp_path) not in repr(machine)
     assert repr(platform.node()) not in repr(machine)
@@ -68,7 +67,7 @@ def test_facts_never_name_the_machine_or_a_path(tmp_path: Path) -> None:
 # --- block devices ------------------------------------------------------------------
 
 
-def test_a_file_system_is_on_the_device_that_it_was_made_on(run: Run, mount: Mount, tmp_path: Path) -> None:
+def test_a_file_system_is_on_the_device_that_it_was_made_on(run, mount, tmp_path):
     (tmp_path / "disk").touch()
     os.truncate(tmp_path / "disk", 8 << 20)
     loop = Path(run("losetup", "--find", "--show", tmp_path / "disk"))
@@ -87,7 +86,7 @@ def test_a_file_system_is_on_the_device_that_it_was_made_on(run: Run, mount: Mou
         run("losetup", "--detach", loop)  # goes with the mount
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_there_is_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"absent \(No such file"):
         block_devices(tmp_path / "absent")
     for ask in (queue_of, number):
@@ -95,13 +94,10 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             ask("sdzz")
 
 
-def test_a_partition_is_named_itself_and_its_queue_is_its_disks(
-    kernel_root: Path, monkeypatch: Patch
-) -> None:
+def test_a_partition_is_named_itself_and_its_queue_is_its_disks(kernel, kernel_root, monkeypatch):
     disk, here = kernel_root / "real/sda", kernel_root.stat().st_dev
-    (disk / "sda1").mkdir(parents=True)
-    for name, text in {"dev": "8:1\n", "partition": "1\n"}.items():
-        (disk / "sda1" / name).write_text(text)
+    kernel("real/sda/sda1/dev", "8:1\n")
+    kernel("real/sda/sda1/partition", "1\n")
     links = {"class/block/sda": disk, "class/block/sda1": disk / "sda1"}
     links[f"dev/block/{os.major(here)}:{os.minor(here)}"] = disk / "sda1"
     for name, place in links.items():

@@ -1,18 +1,16 @@
 """Files are touched by descriptor, in trusted folders, and no link is followed."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import Mock
 
 import needs
 import pytest
-from host_parts import NOBODY, Patch
+from host_parts import NOBODY
 
 from benchlib.errors import PreflightError
 from benchlib.host import files, page_cache
 
-ACTS: dict[str, Callable[[Path], object]] = {
+ACTS = {
     "write": lambda path: files.write(path, "x"),
     "make": files.make,
     "give": lambda path: files.give(path, user=NOBODY),
@@ -24,7 +22,7 @@ ACTS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture
-def linked(tmp_path: Path) -> Path:
+def linked(tmp_path):
     """A folder beside a link to it, with a file, and beside a link to that file."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_text("before")
@@ -33,18 +31,18 @@ def linked(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_written_whole_and_replaces_a_link(linked: Path) -> None:
+def test_a_file_is_written_whole_and_replaces_a_link(linked):
     files.write(linked / "name", "after")
     assert not (linked / "name").is_symlink()
     assert [(linked / file).read_text() for file in ("name", "real/file")] == ["after", "before"]
     assert names(linked) == ["link", "name", "real"], "nothing pending is left"
 
 
-def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: Patch) -> None:
+def test_what_fails_leaves_the_former_content(linked, monkeypatch):
     monkeypatch.setattr(os, "rename", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         files.write(linked / "real" / "file", "after")
@@ -53,7 +51,7 @@ def test_what_fails_leaves_the_former_content(linked: Path, monkeypatch: Patch) 
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC])
-def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked: Path, flags: int) -> None:
+def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked, flags):
     with pytest.raises(OSError, match="symbolic link"):
         files.opened(linked / "name", flags)
     (linked / "twin").hardlink_to(linked / "real" / "file")
@@ -65,7 +63,7 @@ def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked: Path, flag
         os.close(files.opened(linked / "pipe", flags))
 
 
-def test_a_file_that_a_user_names_is_read_if_it_is_plain_and_not_too_large(linked: Path) -> None:
+def test_a_file_that_a_user_names_is_read_if_it_is_plain_and_not_too_large(linked):
     assert files.read_plain(linked / "name", most=6) == b"before"
     os.mkfifo(linked / "pipe")
     for name, reason in {"pipe": "no plain file", "name": "more than"}.items():
@@ -73,7 +71,7 @@ def test_a_file_that_a_user_names_is_read_if_it_is_plain_and_not_too_large(linke
             files.read_plain(linked / name, most=5)
 
 
-def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked: Path) -> None:
+def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked):
     (linked / "real" / "inner").symlink_to(linked)
     for path in ("link", "name", "never"):
         files.remove(linked / path)
@@ -89,7 +87,7 @@ def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked: Path) -> N
         ("link", 0o755, False), ("never", 0o755, False), ("real/file", 0o755, False),
     ],
 )  # fmt: skip
-def test_only_a_real_and_closed_folder_is_trusted(path: str, mode: int, trusted: bool, linked: Path) -> None:
+def test_only_a_real_and_closed_folder_is_trusted(path, mode, trusted, linked):
     (linked / "real").chmod(mode)
     assert files.trusted(linked / path) is trusted
 
@@ -99,7 +97,7 @@ def test_only_a_real_and_closed_folder_is_trusted(path: str, mode: int, trusted:
 @pytest.mark.parametrize(
     ("theirs", "folder"), [("real", "real"), ("real", "real/deep"), ("link", "link")], ids=str
 )
-def test_root_acts_in_no_folder_of_somebody_else_s(act: str, theirs: str, folder: str, linked: Path) -> None:
+def test_root_acts_in_no_folder_of_somebody_else_s(act, theirs, folder, linked):
     (linked / "real" / "deep").mkdir()
     (linked / "real" / "deep" / "file").write_text("before")
     os.chown(linked / theirs, NOBODY, NOBODY, follow_symlinks=False)
@@ -110,7 +108,7 @@ def test_root_acts_in_no_folder_of_somebody_else_s(act: str, theirs: str, folder
 
 
 @needs.root
-def test_files_of_another_user_are_read_without_following_that_user_s_links(linked: Path) -> None:
+def test_files_of_another_user_are_read_without_following_that_user_s_links(linked):
     (linked / "secret").write_text("secret")
     (linked / "secret").chmod(0o600)
     theirs = linked / "real"
@@ -127,7 +125,7 @@ def test_files_of_another_user_are_read_without_following_that_user_s_links(link
 
 
 @needs.linux
-def test_what_is_read_is_in_memory_and_what_is_dropped_is_not(scratch: Path) -> None:
+def test_what_is_read_is_in_memory_and_what_is_dropped_is_not(scratch):
     (scratch / "below").mkdir()
     (scratch / "empty").touch()
     assert page_cache.resident_share(scratch) == 0

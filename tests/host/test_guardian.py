@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from unittest.mock import Mock
@@ -15,7 +14,7 @@ import needs
 import psutil
 import pytest
 from clusters import eventually, remains
-from host_parts import GROUPS, Patch, Start, is_alive, refused
+from host_parts import GROUPS, is_alive, refused
 
 from benchlib.host import guardian as module
 from benchlib.host.changes import loop_devices
@@ -45,7 +44,7 @@ with guarded_run(Path(sys.argv[1]), "study “doomed”") as run:
 """
 
 
-def guardian_of(folder: Path) -> psutil.Process:
+def guardian_of(folder):
     words = ["-m", "benchlib.host.guardian", str(folder)]
     (guardian,) = (p for p in psutil.process_iter() if (known(p.cmdline) or [])[1:4] == words and is_alive(p))
     return guardian
@@ -54,7 +53,7 @@ def guardian_of(folder: Path) -> psutil.Process:
 class Doomed:
     """A study's process, with its run's folder, guardian, and what it started."""
 
-    def __init__(self, study: str, *words: str | Path) -> None:
+    def __init__(self, study, *words):
         argv = [sys.executable, "-c", study, *words]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
         assert self.process.stdout is not None
@@ -62,10 +61,10 @@ class Doomed:
         self.folder, self.guardian = Path(folder), guardian_of(Path(folder))
         self.started = [psutil.Process(int(pid)) for pid in pids]
 
-    def alive(self) -> list[psutil.Process]:
+    def alive(self):
         return [process for process in self.started if is_alive(process)]
 
-    def kill_tree(self) -> set[psutil.Process]:
+    def kill_tree(self):
         """As who ends all that it has started; says who that was."""
         tree = psutil.Process(self.process.pid).children(recursive=True)
         for process in (self.process, *tree):
@@ -75,7 +74,7 @@ class Doomed:
 
 
 @pytest.fixture
-def doomed(scratch: Path) -> Iterator[Doomed]:
+def doomed(scratch):
     study = Doomed(STUDY, scratch)
     assert len(study.alive()) == 3
     yield study
@@ -86,14 +85,14 @@ def doomed(scratch: Path) -> Iterator[Doomed]:
     study.process.communicate()
 
 
-def kill_it_after_what_a_terminal_sends(study: Doomed) -> None:
+def kill_it_after_what_a_terminal_sends(study):
     for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         study.guardian.send_signal(sig)
     assert is_alive(study.guardian)
     study.process.kill()
 
 
-def kill_its_tree(study: Doomed) -> None:
+def kill_its_tree(study):
     killed = study.kill_tree()
     assert study.guardian not in killed, "whoever kills the tree spares the guardian"
     assert {*study.started} <= killed
@@ -101,14 +100,14 @@ def kill_its_tree(study: Doomed) -> None:
 
 @pytest.mark.example
 @pytest.mark.parametrize("kill", [kill_it_after_what_a_terminal_sends, kill_its_tree])
-def test_nothing_of_a_killed_study_is_left(kill: Callable[[Doomed], None], doomed: Doomed) -> None:
+def test_nothing_of_a_killed_study_is_left(kill, doomed):
     assert {*processes_of(doomed.folder)} >= {*doomed.started}
     kill(doomed)
     assert eventually(lambda: not doomed.alive() and not doomed.folder.exists())
     assert eventually(lambda: not is_alive(doomed.guardian)), "the guardian goes last, and goes"
 
 
-def test_a_run_keeps_others_out_and_is_recovered_without_its_guardian(doomed: Doomed, scratch: Path) -> None:
+def test_a_run_keeps_others_out_and_is_recovered_without_its_guardian(doomed, scratch):
     refused(guarded_run(scratch, "another"), rf"study “doomed” \(process {doomed.process.pid}, since ")
     doomed.guardian.kill()
     doomed.process.kill()
@@ -120,13 +119,13 @@ def test_a_run_keeps_others_out_and_is_recovered_without_its_guardian(doomed: Do
     assert recover(scratch) == recover(scratch / "never") == []
 
 
-def test_a_guarded_run_is_not_swept_though_its_lock_is_gone(doomed: Doomed, scratch: Path) -> None:
+def test_a_guarded_run_is_not_swept_though_its_lock_is_gone(doomed, scratch):
     lock_path().unlink()
     refused(guarded_run(scratch, "another"), f"guardian: process {doomed.guardian.pid}")
     assert len(doomed.alive()) == 3
 
 
-def test_an_ended_guardian_is_replaced(scratch: Path) -> None:
+def test_an_ended_guardian_is_replaced(scratch):
     with guarded_run(scratch, "test") as run:
         first = guardian_of(run.folder)
         run.check_guarded()
@@ -139,20 +138,18 @@ def test_an_ended_guardian_is_replaced(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [None, KeyboardInterrupt])
-def test_a_run_ends_with_all_of_its_own(end: type[BaseException] | None, scratch: Path, start: Start) -> None:
+def test_a_run_ends_with_all_of_its_own(end, scratch, start):
     (scratch / "run-stale").mkdir(mode=0o700)  # as a crash of the machine left it
     (scratch / "notes").mkdir()
     (scratch / "run-file").write_text("a file, not a run")
-    neighbour, messages = start("sleep", "99", cwd=scratch), list[str]()
+    neighbour, messages = start("sleep", "99", cwd=scratch), []
     with pytest.raises(end) if end else nullcontext(), guarded_run(scratch, "test", messages.append) as run:
         assert messages == ["an earlier run was cleaned up: run-stale: removed its folder"]
         assert not (scratch / "run-stale").exists()
         # as root the servers' user must be able to pass through
         assert run.folder.stat().st_mode & 0o777 == (0o710 if os.geteuid() == 0 else 0o700)
-        guardian, child = (
-            guardian_of(run.folder),
-            start("sleep", "99", cwd=run.folder, start_new_session=True),
-        )
+        guardian = guardian_of(run.folder)
+        child = start("sleep", "99", cwd=run.folder, start_new_session=True)
         if end:
             raise end
     assert child.wait(60) == -signal.SIGKILL
@@ -162,7 +159,7 @@ def test_a_run_ends_with_all_of_its_own(end: type[BaseException] | None, scratch
     assert neighbour.poll() is None
 
 
-def test_an_interrupted_sweep_is_the_guardians(scratch: Path, monkeypatch: Patch, start: Start) -> None:
+def test_an_interrupted_sweep_is_the_guardians(scratch, monkeypatch, start):
     with monkeypatch.context() as impatient:
         impatient.setattr(module, "sweep", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), guarded_run(scratch, "test") as run:
@@ -172,7 +169,7 @@ def test_an_interrupted_sweep_is_the_guardians(scratch: Path, monkeypatch: Patch
     assert child.wait(60) == -signal.SIGKILL
 
 
-def test_a_folder_that_will_not_do_is_refused_with_the_remedy(scratch: Path) -> None:
+def test_a_folder_that_will_not_do_is_refused_with_the_remedy(scratch):
     (scratch / "file").touch()
     refused(guarded_run(scratch / ("ö" * 30), "test"), "too long for a Unix socket.* BENCHLIB_SCRATCH")
     refused(guarded_run(scratch / "file" / "inside", "test"), "cannot work in .* BENCHLIB_SCRATCH")
@@ -218,10 +215,10 @@ with guarded_run(scratch, "study “doomed”") as run:
     not Path("/dev/loop-control").exists() or not GROUPS, reason="needs loop devices and groups"
 )
 @pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.long)])
-def test_studies_killed_at_random_moments_leave_the_host_as_it_was(times: int, scratch: Path) -> None:
+def test_studies_killed_at_random_moments_leave_the_host_as_it_was(times, scratch):
     group, before = GROUPS[0] / f"benchlib-test-{scratch.name}", TUNABLE.read_text()
 
-    def traces() -> list[object]:
+    def traces():
         """What is different from before the study."""
         left = [path for path in (group, *scratch.iterdir()) if path.exists()]
         attached = remains(scratch) + loop_devices(study.folder / "disk")

@@ -5,13 +5,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-import needs
 import pytest
-from host_parts import NOBODY, Kernel, Patch
+from host_parts import spoilt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,11 +24,11 @@ OF_A_SERVER = Altered(server="s", name="work_mem", former=None, value="8MB")
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(tmp_path):
     return Journal(tmp_path / "journal")
 
 
-def setting(path: Path, value: str = "7") -> Written:
+def setting(path, value="7"):
     return Written(path=path, former="60", value=value)
 
 
@@ -42,16 +40,16 @@ CHANGES = st.tuples(st.integers(0, 2), st.integers(0, 99).map(str), st.booleans(
 
 @given(st.lists(st.one_of(st.just("open"), st.just("undo"), CHANGES), max_size=9))
 @settings(max_examples=12)
-def test_after_a_crash_at_any_moment_all_is_as_it_was(steps: list[str | tuple[int, str, bool]]) -> None:
+def test_after_a_crash_at_any_moment_all_is_as_it_was(steps):
     with tempfile.TemporaryDirectory() as name, mock.patch.object(facts, "ROOT", Path(name)):
         files = [Path(name, f"proc/sys/tunable{n}") for n in range(3)]
         files[0].parent.mkdir(parents=True)
         for file in files:
             file.write_text("60")
-        journal, pictures = Journal(Path(name, "journal")), list[tuple[bytes, list[str]]]()
+        journal, pictures = Journal(Path(name, "journal")), []
         journal.path.touch(mode=0o600)
 
-        def film(written: int | None = None) -> None:
+        def film(written=None):
             """All that a crash may leave now; of the last line any part, as long as it is being written."""
             text, values = journal.path.read_bytes(), [file.read_text() for file in files]
             start, end = text[:-1].rfind(b"\n") + 1, len(text)
@@ -84,8 +82,8 @@ def test_after_a_crash_at_any_moment_all_is_as_it_was(steps: list[str | tuple[in
 # --- what is written ----------------------------------------------------------------
 
 
-def test_a_line_is_on_disk_before_its_change(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
-    synced: list[int] = []
+def test_a_line_is_on_disk_before_its_change(journal, kernel, monkeypatch):
+    synced = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     journal.scope().note(setting(kernel("a")))
     file, folder = journal.path, journal.path.parent
@@ -96,7 +94,7 @@ def test_a_line_is_on_disk_before_its_change(journal: Journal, kernel: Kernel, m
     assert file.read_bytes().startswith(before), "lines are only ever added"
 
 
-def test_what_cannot_be_noted_is_refused(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
+def test_what_cannot_be_noted_is_refused(journal, kernel, monkeypatch):
     scope, write = journal.scope(), os.write
     scope.note(setting(kernel("a")))
     with monkeypatch.context() as full:
@@ -109,21 +107,8 @@ def test_what_cannot_be_noted_is_refused(journal: Journal, kernel: Kernel, monke
     assert journal.undo() == []
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda journal, evil: journal.mkdir(),
-        lambda journal, evil: os.mkfifo(journal, 0o600),
-        lambda journal, evil: journal.hardlink_to(evil),
-        lambda journal, evil: journal.symlink_to(evil),
-        lambda journal, evil: evil.rename(journal).chmod(0o622),
-        pytest.param(lambda j, evil: os.chown(evil.rename(j), NOBODY, NOBODY), marks=needs.ROOT),
-    ],
-    ids=["folder", "pipe", "second name", "link", "writable by others", "somebody else's"],
-)
-def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
-    spoil: Callable[[Path, Path], object], journal: Journal, kernel: Kernel, tmp_path: Path
-) -> None:
+@spoilt
+def test_only_a_plain_file_of_our_own_with_one_name_is_followed(spoil, journal, kernel, tmp_path):
     elsewhere, file = Journal(tmp_path / "evil"), kernel("a")
     elsewhere.scope().note(Written(path=file, former="evil", value="7"))
     spoil(journal.path, elsewhere.path)
@@ -136,7 +121,7 @@ def test_only_a_plain_file_of_our_own_with_one_name_is_followed(
 # --- undoing ------------------------------------------------------------------------
 
 
-def test_only_its_own_scope_is_undone(journal: Journal, kernel: Kernel) -> None:
+def test_only_its_own_scope_is_undone(journal, kernel):
     study, trial = kernel("study"), kernel("trial")
     journal.scope().note(setting(study))
     study.write_text("7")
@@ -149,7 +134,7 @@ def test_only_its_own_scope_is_undone(journal: Journal, kernel: Kernel) -> None:
     assert journal.standing() == [setting(study)]
 
 
-def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal, kernel: Kernel) -> None:
+def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal, kernel):
     older, stubborn, newer = files = [kernel(name) for name in ("older", "stubborn", "newer")]
     scope = journal.scope()
     for path in files:
@@ -179,7 +164,7 @@ def test_what_resists_is_named_stays_noted_and_holds_up_nothing(journal: Journal
         b'{"struck": "1", "more": 1}',
     ],
 )
-def test_a_line_that_cannot_be_read_is_reported_alone(line: bytes, journal: Journal, kernel: Kernel) -> None:
+def test_a_line_that_cannot_be_read_is_reported_alone(line, journal, kernel):
     files = [kernel("a"), kernel("b")]
     for file in files:
         journal.scope().note(setting(file))
@@ -192,7 +177,7 @@ def test_a_line_that_cannot_be_read_is_reported_alone(line: bytes, journal: Jour
         assert [file.read_text() for file in files] == ["60", "60"]
 
 
-def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal) -> None:
+def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal):
     """As the guardian, or ``benchlib recover`` after a crash."""
     changes = (setting(Path("/proc/sys/vm/swappiness")), OF_A_SERVER)
     for change in changes:
@@ -202,7 +187,7 @@ def test_a_process_that_knows_no_kind_of_change_reads_them_all(journal: Journal)
     assert subprocess.check_output(argv, text=True).splitlines() == [str(change) for change in changes]
 
 
-def test_a_kind_that_is_gone_holds_up_nothing(journal: Journal, kernel: Kernel, monkeypatch: Patch) -> None:
+def test_a_kind_that_is_gone_holds_up_nothing(journal, kernel, monkeypatch):
     file = kernel("a")
     file.write_text("7")
     for change in (setting(file), OF_A_SERVER):

@@ -3,22 +3,19 @@
 import contextlib
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from host_parts import Kernel, Mount, Recover, Start
 from needs import root
 
 from benchlib.host.changes import Made, Mounted, Written
 from benchlib.host.journal import Journal
 from benchlib.host.sweep import processes_of, remove_shared_memory
-from benchlib.server.cluster import Cluster
 
 
 @pytest.fixture
-def crashed(scratch: Path) -> Journal:
+def crashed(scratch):
     """The journal of a run that ended without a word."""
     (scratch / "run-gone" / "c000" / "data").mkdir(parents=True)
     (scratch / "run-gone").chmod(0o700)
@@ -26,9 +23,7 @@ def crashed(scratch: Path) -> Journal:
     return Journal(scratch / "run-gone" / "journal")
 
 
-def test_each_run_has_a_line_that_says_what_was_undone(
-    recover: Recover, crashed: Journal, tmp_path: Path, kernel: Kernel, start: Start
-) -> None:
+def test_each_run_has_a_line_that_says_what_was_undone(recover, crashed, tmp_path, kernel, start):
     file, made = kernel("swappiness"), Made(folder=tmp_path / "benchlib-x")
     file.write_text("7")
     for change in (Written(path=file, former="60", value="7"), made):
@@ -50,7 +45,7 @@ def test_each_run_has_a_line_that_says_what_was_undone(
     assert [*run.parent.iterdir(), *tmp_path.glob("benchlib-*")] == []
 
 
-def test_what_resists_is_named_and_tried_again(recover: Recover, crashed: Journal, kernel: Kernel) -> None:
+def test_what_resists_is_named_and_tried_again(recover, crashed, kernel):
     file, run = kernel("swappiness"), crashed.path.parent
     crashed.scope().note(Written(path=file, former="60", value="7"))
     with crashed.path.open("a") as text:
@@ -71,7 +66,7 @@ def test_what_resists_is_named_and_tried_again(recover: Recover, crashed: Journa
 
 
 @root
-def test_nothing_is_removed_through_a_mount(recover: Recover, crashed: Journal, mount: Mount) -> None:
+def test_nothing_is_removed_through_a_mount(recover, crashed, mount):
     mounted = mount(crashed.path.parent / "c000" / "m")
     (mounted / "precious").touch()
     status, _, err = recover()
@@ -85,7 +80,7 @@ def test_nothing_is_removed_through_a_mount(recover: Recover, crashed: Journal, 
 # --- what a server that was killed with -9 leaves in shared memory ------------------
 
 
-def of_cluster(cluster: Cluster) -> tuple[list[psutil.Process], set[str]]:
+def of_cluster(cluster):
     """A server's processes, its System V segment, and the POSIX segments that they have in their memory now."""
     server, maps = psutil.Process(cluster.pid), ""
     processes = [server, *server.children(recursive=True)]
@@ -96,7 +91,7 @@ def of_cluster(cluster: Cluster) -> tuple[list[psutil.Process], set[str]]:
     return processes, {named, *re.findall(r"/dev/shm/(PostgreSQL\.\d+)", maps)}
 
 
-def segments() -> set[str]:
+def segments():
     """Those of the whole machine."""
     rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
     return {*(row.split()[1] for row in rows), *(path.name for path in Path("/dev/shm").iterdir())}
@@ -104,7 +99,7 @@ def segments() -> set[str]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="such segments are looked for on Linux")
 @pytest.mark.parametrize("version", [pytest.param("16", marks=pytest.mark.long), "18"])
-def test_the_memory_of_killed_servers_alone_goes(version: str, new_cluster: Callable[[str], Cluster]) -> None:
+def test_the_memory_of_killed_servers_alone_goes(version, new_cluster):
     doomed, living = new_cluster(version), new_cluster(version)
     for cluster in (doomed, living):
         cluster.configure({"autovacuum": False})
@@ -125,7 +120,7 @@ def test_the_memory_of_killed_servers_alone_goes(version: str, new_cluster: Call
 
 
 @pytest.mark.parametrize("files", [{}, {"postmaster.opts": '/nowhere/postgres "-D"', "PG_VERSION": "18"}])
-def test_a_data_directory_that_is_not_whole_is_passed_over(files: dict[str, str], tmp_path: Path) -> None:
+def test_a_data_directory_that_is_not_whole_is_passed_over(files, tmp_path):
     for name, content in {"postmaster.pid": "1\n", **files}.items():
         (tmp_path / name).write_text(content)
     remove_shared_memory(tmp_path)

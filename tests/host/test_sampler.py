@@ -5,38 +5,33 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import needs
 import psutil
 import pytest
 from clusters import eventually
-from host_parts import Kernel, Patch
 
-from benchlib.errors import PreflightError, ServerError
+from benchlib.errors import ServerError
 from benchlib.host.facts import block_devices
 from benchlib.host.sampler import Sampler, host_counters, kernel_files, network_bytes, server_ticks
 from benchlib.host.telemetry import sessions, transaction_costs
-from benchlib.server.cluster import Cluster
+from benchlib.server.installations import find_installation
 from benchlib.server.statistics import waits
 
 # --- what the kernel counts ------------------------------------------------------------
 
 
-def test_another_hosts_files_and_what_it_lacks(kernel: Kernel) -> None:
+def test_another_hosts_files_and_what_it_lacks(kernel):
     nothing = host_counters(kernel_files(), ["sda"])
     assert (nothing["cpu"], nothing["dirty_kib"], nothing["devices"]) == (None, None, {"sda": None})
     assert host_counters({})["devices"] == {}
     kernel("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5 0 0\nctxt 4711\n")
     kernel("proc/meminfo", "MemTotal:  24684092 kB\nDirty:      64 kB\nWriteback:       0 kB\n")
     kernel("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n")
-    rows = [
-        f" 8 {n} {name} 1 2 3 4 5 6 7 8 0 10 11" for n, name in enumerate(("sda", "sda1", "dm-0", "nvme0n1"))
-    ]
-    kernel("proc/diskstats", "\n".join(rows))
+    names = ("sda", "sda1", "dm-0", "nvme0n1")
+    kernel("proc/diskstats", "\n".join(f" 8 0 {name} 1 2 3 4 5 6 7 8 0 10 11" for name in names))
     assert list(host_counters(kernel_files())["devices"]) == ["sda", "nvme0n1"], "all disks"
     assert host_counters(kernel_files(), ["sda"]) == {
         "cpu": [1, 2, 3, 4, 5, 6, 7, 8],
@@ -47,7 +42,7 @@ def test_another_hosts_files_and_what_it_lacks(kernel: Kernel) -> None:
     }
 
 
-def test_flushes_are_told_of_whole_disks_alone(kernel: Kernel) -> None:
+def test_flushes_are_told_of_whole_disks_alone(kernel):
     row = " ".join(map(str, range(1, 18)))
     kernel("proc/diskstats", "\n".join(f" 8 0 {name} {row}" for name in ("sda", "sda1", "dm-0")))
     kernel("sys/class/block/sda1/partition", "1")
@@ -56,7 +51,7 @@ def test_flushes_are_told_of_whole_disks_alone(kernel: Kernel) -> None:
     assert {name: len(counts or ()) for name, counts in told.items()} == {"sda": 17, "sda1": 15, "dm-0": 15}
 
 
-def test_the_network_counts_what_a_host_sends_to_itself_once(monkeypatch: Patch) -> None:
+def test_the_network_counts_what_a_host_sends_to_itself_once(monkeypatch):
     moved = {"lo": (100, 100), "eth0": (20, 1000)}
     counted = {name: SimpleNamespace(bytes_sent=s, bytes_recv=r) for name, (s, r) in moved.items()}
     monkeypatch.setattr(psutil, "net_io_counters", lambda **_: counted)
@@ -81,7 +76,7 @@ time.sleep(99)
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
-def test_processes_that_have_ended_count() -> None:
+def test_processes_that_have_ended_count():
     with subprocess.Popen([sys.executable, "-S", "-c", BURNER], stdout=subprocess.PIPE) as burner:
         assert burner.stdout
         taken_s = sum(float(burner.stdout.readline()) for _ in range(2))
@@ -95,14 +90,14 @@ def test_processes_that_have_ended_count() -> None:
 # --- what cannot be asked ----------------------------------------------------------------
 
 
-def asking(*answers: Any, reason: str) -> Callable[[], AbstractContextManager[Callable[[], Any]]]:
+def asking(*answers, reason):
     """Opens what gives these answers and then fails; without any it cannot be opened."""
 
     @contextlib.contextmanager
-    def opened() -> Iterator[Callable[[], Any]]:
+    def opened():
         left = [*answers]
 
-        def sample() -> Any:
+        def sample():
             if not left:
                 raise ServerError(reason)
             return left.pop(0)
@@ -114,7 +109,7 @@ def asking(*answers: Any, reason: str) -> Callable[[], AbstractContextManager[Ca
     return opened
 
 
-def test_waits_that_cannot_be_asked_for_cost_their_own_samples_alone() -> None:
+def test_waits_that_cannot_be_asked_for_cost_their_own_samples_alone():
     failing = asking({"sessions": 1}, {"sessions": 0}, reason="the server went away")
     with Sampler(servers=list, waits=failing, waits_hz=100) as sampler:
         assert eventually(lambda: bool(sampler.warnings))
@@ -129,7 +124,7 @@ def test_waits_that_cannot_be_asked_for_cost_their_own_samples_alone() -> None:
     assert sessions(sampler.raw) == {}
 
 
-def test_another_host_that_is_lost_costs_what_follows_and_one_that_is_closed_is_left_alone() -> None:
+def test_another_host_that_is_lost_costs_what_follows_and_one_that_is_closed_is_left_alone():
     files = [{"stat": f"ctxt {n}\n", "diskstats": " 8 0 sda 1 2 3 4 5 6 7 8 9\n"} for n in (2, 1, 0)]
     failing = asking(*files, reason="the server went away")
     with Sampler(servers=list, files=failing, interval_s=0.01) as sampler:
@@ -146,14 +141,13 @@ def test_another_host_that_is_lost_costs_what_follows_and_one_that_is_closed_is_
 # --- a real one --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "version", ["18", *(pytest.param(v, marks=pytest.mark.long) for v in ("11", "15", "16"))]
-)
-def test_a_trial_and_a_server_that_vanishes(version: str, new_cluster: Callable[[str], Cluster]) -> None:
-    try:
-        cluster = new_cluster(version)
-    except PreflightError as reason:
-        pytest.skip(f"PostgreSQL {version} has not been fetched: {reason}")
+OTHERS = (pytest.param(version, marks=pytest.mark.long) for version in ("11", "15", "16"))
+
+
+@pytest.mark.parametrize("version", ["18", *OTHERS])
+def test_a_trial_and_a_server_that_vanishes(version, new_cluster):
+    needs.possible(find_installation, version)
+    cluster = new_cluster(version)
     cluster.configure({"autovacuum": False, "fsync": True})
     cluster.start()
     cluster.execute(f"CREATE DATABASE {cluster.database}", dbname="postgres")

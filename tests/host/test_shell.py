@@ -7,12 +7,11 @@ import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from clusters import eventually
-from host_parts import GROUPS, Grouping, Patch, is_alive
+from host_parts import GROUPS, is_alive
 from needs import root
 
 from benchlib.errors import PreflightError, TrialError
@@ -21,7 +20,7 @@ from benchlib.host.shell import USER_VARIABLE, Shell, allow_open_files, known, s
 SH = "/bin/sh"
 
 
-def test_output_comes_back_as_text_with_the_status_or_goes_to_files_verbatim(tmp_path: Path) -> None:
+def test_output_comes_back_as_text_with_the_status_or_goes_to_files_verbatim(tmp_path):
     argv = [SH, "-c", r"cat; printf 'a\r\nb\377'; printf 'oh' >&2; exit 3"]
     done = Shell().run(argv)
     assert (done.returncode, done.stdout, done.stderr) == (3, "a\r\nb�", "oh")
@@ -34,7 +33,7 @@ def test_output_comes_back_as_text_with_the_status_or_goes_to_files_verbatim(tmp
     assert Shell().run([SH, "-c", "kill -9 $$"]).returncode == -9
 
 
-def test_cpu_time_of_the_process_and_its_children_is_counted() -> None:
+def test_cpu_time_of_the_process_and_its_children_is_counted():
     # by the clock that counts a child's time; so that only what is rounded can be missing
     burn = "import os\nwhile sum(os.times()[:2]) < 0.2: pass"
     done = Shell().run([SH, "-c", f"'{sys.executable}' -S -c '{burn}'; true"])
@@ -52,9 +51,7 @@ def test_cpu_time_of_the_process_and_its_children_is_counted() -> None:
         ([SH, "-c", "kill -STOP $$; sleep 61.25"], 600, "sh stood still, stopped by a signal, and was ended"),
     ],
 )
-def test_a_process_that_does_not_run_is_a_trial_s_error_and_leaves_nothing(
-    argv: list[str], timeout_s: float, message: str, monkeypatch: Patch
-) -> None:
+def test_a_process_that_does_not_run_is_an_error_and_leaves_nothing(argv, timeout_s, message, monkeypatch):
     monkeypatch.setattr("benchlib.host.shell._STANDSTILL_S", 0.3)
     with pytest.raises(TrialError, match=f"^{message}$"):
         Shell().run(argv, timeout_s=timeout_s)
@@ -62,10 +59,10 @@ def test_a_process_that_does_not_run_is_a_trial_s_error_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("error", [TrialError, KeyboardInterrupt])
-def test_an_interruption_stops_even_who_is_deaf(error: type[BaseException], tmp_path: Path) -> None:
-    pids, processes = tmp_path / "pids", list[psutil.Process]()
+def test_an_interruption_stops_even_who_is_deaf(error, tmp_path):
+    pids, processes = tmp_path / "pids", []
 
-    def watch() -> None:
+    def watch():
         if len(text := pids.read_text().split()) == 3 and (tmp_path / "deaf").exists():
             processes.extend(psutil.Process(int(pid)) for pid in text)
             raise error
@@ -78,7 +75,7 @@ def test_an_interruption_stops_even_who_is_deaf(error: type[BaseException], tmp_
     assert eventually(lambda: not any(map(is_alive, processes)))
 
 
-def test_a_process_that_stays_appends_to_its_log(tmp_path: Path) -> None:
+def test_a_process_that_stays_appends_to_its_log(tmp_path):
     log = tmp_path / "log"
     log.write_text("before\n")
     process = Shell().start([SH, "-c", "echo out; echo err >&2; exec sleep 60"], log=log)
@@ -91,7 +88,7 @@ def test_a_process_that_stays_appends_to_its_log(tmp_path: Path) -> None:
 # --- surroundings ------------------------------------------------------------------
 
 
-def test_the_caller_s_variables_stay_outside(monkeypatch: Patch, tmp_path: Path) -> None:
+def test_the_caller_s_variables_stay_outside(monkeypatch, tmp_path):
     for name in ("PGHOST", "PGOPTIONS", "PGDATA", "LANG", "LC_MESSAGES", "LC_ALL", "TZ"):
         monkeypatch.setenv(name, "foreign")
     done = Shell(environment={"EXTRA": "x"}).run([SH, "-c", "pwd -P; env"], cwd=tmp_path)
@@ -108,7 +105,7 @@ def test_the_caller_s_variables_stay_outside(monkeypatch: Patch, tmp_path: Path)
 
 
 @pytest.mark.skipif(not GROUPS, reason="no control group hierarchy that this user may change")
-def test_a_process_is_in_its_groups_and_is_itself(group: Grouping, tmp_path: Path) -> None:
+def test_a_process_is_in_its_groups_and_is_itself(group, tmp_path):
     shell, log, groups = Shell(server_user()), tmp_path / "log", [*map(group, GROUPS[:2])]
     look = r"tr '\0' ' ' < /proc/$$/cmdline; echo; readlink /proc/$$/fd/0; id -u"
     script = f"{look}; cat /proc/$$/cgroup; cat /proc/self/cgroup; exec sleep 60"
@@ -124,7 +121,7 @@ def test_a_process_is_in_its_groups_and_is_itself(group: Grouping, tmp_path: Pat
     assert sum(line.endswith(f"/{groups[0].name}") for line in inside) == 2 * len(groups)
 
 
-def test_a_process_whose_group_is_gone_never_begins(tmp_path: Path) -> None:
+def test_a_process_whose_group_is_gone_never_begins(tmp_path):
     gone = tmp_path / "gone"
     process = Shell().start(["touch", tmp_path / "begun"], log=tmp_path / "log", groups=[gone])
     assert process.wait(60)
@@ -146,10 +143,8 @@ def test_a_process_whose_group_is_gone_never_begins(tmp_path: Path) -> None:
         (0, "ghost", {"postgres": 101}, PreflightError),
     ],
 )
-def test_root_runs_servers_as_another_and_other_users_themselves(
-    euid: int, named: str, users: dict[str, int], runs_them: Any, monkeypatch: Patch
-) -> None:
-    def entry(name: str) -> pwd.struct_passwd:
+def test_root_runs_servers_as_another_and_other_users_themselves(euid, named, users, runs_them, monkeypatch):
+    def entry(name):
         return pwd.struct_passwd((name, "x", users[name], users[name], "", "/", ""))
 
     monkeypatch.setattr(os, "geteuid", lambda: euid)
@@ -162,7 +157,7 @@ def test_root_runs_servers_as_another_and_other_users_themselves(
 
 
 @root
-def test_a_process_runs_as_the_user_who_is_given_files_and_no_links(tmp_path: Path) -> None:
+def test_a_process_runs_as_the_user_who_is_given_files_and_no_links(tmp_path):
     shell, file, link = Shell(server_user()), tmp_path / "file", tmp_path / "link"
     entry = pwd.getpwnam(shell.user or "root")
     assert entry.pw_uid
@@ -183,9 +178,7 @@ def test_a_process_runs_as_the_user_who_is_given_files_and_no_links(tmp_path: Pa
 @pytest.mark.parametrize(
     ("limits", "wanted"), [((64, 64), None), ((64, 4096), (256, 4096)), ((1024, -1), (1024, -1))]
 )
-def test_too_few_open_files_are_told(
-    limits: tuple[int, int], wanted: tuple[int, int] | None, monkeypatch: Patch
-) -> None:
+def test_too_few_open_files_are_told(limits, wanted, monkeypatch):
     in_force = [limits]
     monkeypatch.setattr(resource, "getrlimit", lambda which: in_force[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda which, pair: in_force.append(pair))

@@ -6,14 +6,12 @@ import pwd
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import needs
 import pytest
-from fakes import Outcome
-from host_parts import Patch, Recover, Start, Stranger, refused
+from host_parts import refused
 
 from benchlib.errors import PreflightError
 from benchlib.host import shell
@@ -28,7 +26,7 @@ pytestmark = [*needs.ROOT]
 
 
 @pytest.fixture
-def precious(tmp_path: Path) -> Iterator[Path]:
+def precious(tmp_path):
     """A closed folder of root's with a file; nothing of it may change."""
     folder = tmp_path / "precious"
     folder.mkdir(mode=0o700)
@@ -41,24 +39,20 @@ def precious(tmp_path: Path) -> Iterator[Path]:
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
 
 
-def is_refused(outcome: Outcome, *words: str) -> bool:
+def is_refused(outcome, *words):
     """Whether it is one line with these words, and the status of what is wrong."""
     return outcome.status == 2 and all(word in outcome.line for word in words)
 
 
-def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
-    mallory: Stranger, precious: Path, shared: Path, recover: Recover
-) -> None:
+def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(mallory, precious, shared, recover):
     change = {"kind": "written", "path": str(precious / "file"), "former": "theirs", "value": "x"}
     words = [json.dumps({"id": "1", "change": change}) + "\n", "-c", "true"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    messages: list[str] = []
+    messages = []
     # a set-uid program that waits: the kernel says that its command line, which is theirs, is root's
     with mallory.start(*words, executable="/usr/bin/su", **pipes) as process:
         assert Path(f"/proc/{process.pid}/cmdline").stat().st_uid == 0
-        mallory.do(
-            "mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, str(process.pid)
-        )
+        mallory.do("mkdir -m 700 $1/run-x && ln -s /proc/$2/cmdline $1/run-x/journal", shared, process.pid)
         assert is_refused(recover(), "run-x belongs to another user: it is left alone")
         with guarded_run(shared, "test", messages.append):
             assert messages == [f"{shared}/run-x belongs to another user: it is left alone"]
@@ -66,7 +60,7 @@ def test_a_strangers_journal_that_seems_root_s_is_not_obeyed(
     assert (shared / "run-x" / "journal").is_symlink()
 
 
-def test_an_open_run_folder_or_linked_journal_is_not_followed(shared: Path, recover: Recover) -> None:
+def test_an_open_run_folder_or_linked_journal_is_not_followed(shared, recover):
     (shared / "run-x").mkdir(mode=0o700)
     (shared / "run-x" / "journal").symlink_to("elsewhere")
     for words in ("run-x/journal ", "run-x is not followed"):
@@ -76,7 +70,7 @@ def test_an_open_run_folder_or_linked_journal_is_not_followed(shared: Path, reco
     assert (shared / "run-x" / "journal").is_symlink()
 
 
-def test_a_folder_in_the_place_of_ours_stays(mallory: Stranger, shared: Path, recover: Recover) -> None:
+def test_a_folder_in_the_place_of_ours_stays(mallory, shared, recover):
     (shared / "run-x").mkdir(mode=0o700)
     Journal(shared / "run-x" / "journal").scope().note(Made(folder=shared / "benchlib-x"))
     mallory.do("mkdir $1/benchlib-x && touch $1/benchlib-x/file", shared)
@@ -104,9 +98,8 @@ THEIRS = "belongs to another user"
     ids=["made first", "a link", "to itself", "below theirs", "our own link", "open to all"],
 )
 def test_a_scratch_folder_that_others_can_exchange_is_refused(
-    theirs: str, ours: str, place: str, words: str, mallory: Stranger, shared: Path, precious: Path,
-    recover: Recover, monkeypatch: Patch,
-) -> None:  # fmt: skip
+    theirs, ours, place, words, mallory, shared, precious, recover, monkeypatch
+):
     (precious / "run-x").mkdir(mode=0o700)
     mallory.do(theirs, shared, precious)
     subprocess.run(["sh", "-c", ours, "sh", shared], check=True)
@@ -118,9 +111,7 @@ def test_a_scratch_folder_that_others_can_exchange_is_refused(
     (precious / "run-x").rmdir()
 
 
-def test_a_run_folder_that_is_exchanged_all_the_time_is_never_followed(
-    mallory: Stranger, shared: Path, precious: Path, recover: Recover
-) -> None:
+def test_a_run_folder_that_is_exchanged_all_the_time_is_never_followed(mallory, shared, precious, recover):
     loop = 'cd "$1"; while :; do mkdir -m 700 run-x; rmdir run-x; ln -s "$2" run-x; rm run-x; done'
     with mallory.start("sh", "-c", loop, "sh", shared, precious, stderr=subprocess.DEVNULL) as racer:
         outcomes = [recover() for _ in range(40)]
@@ -128,7 +119,7 @@ def test_a_run_folder_that_is_exchanged_all_the_time_is_never_followed(
     assert {outcome.status for outcome in outcomes} <= {0, 2}
 
 
-def test_a_runs_files_are_nobody_elses_and_a_shared_folder_stays_so(mallory: Stranger, shared: Path) -> None:
+def test_a_runs_files_are_nobody_elses_and_a_shared_folder_stays_so(mallory, shared):
     with guarded_run(shared, "test") as run:
         (run.folder / "stdout").write_text("secret")
         look = 'ls "$1"; cat "$1/stdout"; test -x "$1" && echo passes'
@@ -137,7 +128,7 @@ def test_a_runs_files_are_nobody_elses_and_a_shared_folder_stays_so(mallory: Str
         assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
 
 
-def test_a_name_reaches_the_terminal_in_plain_text(mallory: Stranger, shared: Path, recover: Recover) -> None:
+def test_a_name_reaches_the_terminal_in_plain_text(mallory, shared, recover):
     mallory.do('mkdir "$1/$(printf "run-\\033[31m")"', shared)
     assert is_refused(recover(), "run-?[31m")
 
@@ -153,14 +144,9 @@ execute(pathlib.Path(sys.argv[1]), {})
 """
 
 
-def test_root_makes_nothing_in_a_temporary_folder_of_another_user(
-    mallory: Stranger, shared: Path, precious: Path, tmp_path: Path
-) -> None:
+def test_root_makes_nothing_in_a_temporary_folder_of_another_user(mallory, shared, precious, tmp_path):
     """There Jupyter would keep the file with the key of root's kernel."""
-    cells = [
-        nbformat.v4.new_code_cell("x = 1"),
-        nbformat.v4.new_code_cell("import tempfile; tempfile.mkdtemp()"),
-    ]
+    cells = [*map(nbformat.v4.new_code_cell, ("x = 1", "import tempfile; tempfile.mkdtemp()"))]
     cells[0].metadata["tags"] = ["parameters"]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
     mallory.do('mkdir "$1"', theirs := shared / "theirs")
@@ -175,32 +161,26 @@ def test_root_makes_nothing_in_a_temporary_folder_of_another_user(
 # --- processes and users --------------------------------------------------------------------
 
 
-def test_what_a_user_may_not_stop_is_not_theirs(mallory: Stranger, bob: Stranger, shared: Path) -> None:
-    words, pipe = (
-        ("sh", "-c", "read _", "sh", shared / "run-x"),
-        {"stdin": subprocess.PIPE, "start_new_session": True},
-    )
+def test_what_a_user_may_not_stop_is_not_theirs(mallory, bob, shared):
+    words = ("sh", "-c", "read _", "sh", shared / "run-x")
+    pipe = {"stdin": subprocess.PIPE, "start_new_session": True}
     with mallory.start(*words, **pipe), bob.start(*words, **pipe) as own, bob.acting():
         assert [process.pid for process in processes_of(shared / "run-x")] == [own.pid]
 
 
-def test_a_server_that_is_found_is_not_run(mallory: Stranger, shared: Path) -> None:
+def test_a_server_that_is_found_is_not_run(mallory, shared):
     script = """mkdir -p "$1" && cd "$1" && for name in postgres initdb; do
         printf '%s\n' "#!/bin/sh" "touch $2" "PostgreSQL 16.9 on x86_64, compiled by cc 1.0, 64-bit" > $name
         chmod 755 $name
     done"""
     mallory.do(script, shared / "theirs" / "bin", shared / "run")
-    found = describe(shared / "theirs" / "bin")
-    assert found
-    assert found.version == "16.9"
+    assert describe(shared / "theirs" / "bin").version == "16.9"
     assert not (shared / "run").exists()
 
 
-def test_nobody_is_nobody_elses_user(monkeypatch: Patch, start: Start) -> None:
-    entry = pwd.getpwnam
-    monkeypatch.setattr(
-        shell.pwd, "getpwnam", lambda name: entry({"postgres": "no-such-user"}.get(name, name))
-    )
+def test_nobody_is_nobody_elses_user(monkeypatch, start):
+    entry, others = pwd.getpwnam, {"postgres": "no-such-user"}
+    monkeypatch.setattr(shell.pwd, "getpwnam", lambda name: entry(others.get(name, name)))
     monkeypatch.delenv(shell.USER_VARIABLE, raising=False)
     if shell._others_run_as(entry("nobody").pw_uid):
         pytest.skip("something runs as nobody here")

@@ -1,7 +1,6 @@
 """From readings to figures, by hand-made readings whose figures can be told by heart, and a second that iostat saw too."""
 
 import copy
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -26,27 +25,27 @@ AFTER = {
 }  # fmt: skip
 
 
-def reading(at_s: float, **changes: Any) -> dict[str, Any]:
+def reading(at_s, **changes):
     return {"at_s": at_s, **copy.deepcopy(REST), **changes}
 
 
-def raw(*readings: dict[str, Any], **more: Any) -> dict[str, Any]:
+def raw(*readings, **more):
     return {"interval_s": 2.0, "ticks_per_s": 100, "readings": list(readings), **more}
 
 
 @pytest.fixture
-def trial() -> dict[str, Any]:
+def trial():
     return raw(reading(0.0), reading(2.0, **copy.deepcopy(AFTER)))
 
 
-def test_the_host_and_a_device(trial: dict[str, Any]) -> None:
+def test_the_host_and_a_device(trial):
     frame = telemetry(trial)
     assert list(frame.columns) == ["at_s", *HOST, *DEVICE]
     host = dict(zip(HOST, (25.0, 15.0, 15.0, 4000.0, 3.0, 25.0, 1.5), strict=True))
     assert frame.to_dict("records") == [{"at_s": 2.0, **host, **FIGURES}]
 
 
-def test_a_device_is_seen_as_iostat_sees_it() -> None:
+def test_a_device_is_seen_as_iostat_sees_it():
     """A second of a disk's counters, and what iostat 12.6 told of just about the same second."""
     before = [52427, 5597, 2503152, 19410, 330810, 212552, 34460950, 280988, 1, 22300, 316752]
     after = [54168, 5606, 2537344, 19849, 332231, 212598, 34506683, 281175, 0, 22336, 317404]
@@ -65,9 +64,7 @@ def test_a_device_is_seen_as_iostat_sees_it() -> None:
         (None, DEVICE_AFTER, {*DEVICE}),  # it was added meanwhile
     ],
 )
-def test_what_a_device_does_not_tell_is_null(
-    before: slice | None, after: list[int], null: set[str], trial: dict[str, Any]
-) -> None:
+def test_what_a_device_does_not_tell_is_null(before, after, null, trial):
     first, last = trial["readings"]
     first["devices"] = {"sda": first["devices"]["sda"][before]} if before else {}
     last["devices"]["sda"] = after
@@ -75,7 +72,7 @@ def test_what_a_device_does_not_tell_is_null(
     assert {name for name in DEVICE if pd.isna(row[name])} == null
 
 
-def test_a_counter_that_went_back_gives_null_and_nothing_else(trial: dict[str, Any]) -> None:
+def test_a_counter_that_went_back_gives_null_and_nothing_else(trial):
     first = trial["readings"][0]
     first["devices"]["sda"][3] = 4_294_967_295  # ms spent reading, of 32 bits
     first["context_switches"] = 10_000
@@ -87,7 +84,7 @@ def test_a_counter_that_went_back_gives_null_and_nothing_else(trial: dict[str, A
 
 
 @pytest.mark.parametrize("devices", [{"sda": None}, {}])
-def test_without_anything_all_is_null(devices: dict[str, None]) -> None:
+def test_without_anything_all_is_null(devices):
     counters = {"cpu": None, "context_switches": None, "dirty_kib": None, "pressure": {"io": {}}}
     nothing = {**counters, "devices": devices, "server_ticks": {}}
     bare = raw(reading(0.0, **nothing), reading(2.0, **nothing), waits=None)
@@ -99,14 +96,12 @@ def test_without_anything_all_is_null(devices: dict[str, None]) -> None:
 
 
 @pytest.mark.parametrize(("last", "ends"), [(2.5, [2.5]), (3.5, [2.0, 3.5])])
-def test_too_short_an_interval_goes_into_the_last(
-    last: float, ends: list[float], trial: dict[str, Any]
-) -> None:
+def test_too_short_an_interval_goes_into_the_last(last, ends, trial):
     trial["readings"].append({**trial["readings"][1], "at_s": last})
     assert telemetry(trial)["at_s"].tolist() == ends
 
 
-def test_what_a_transaction_cost(trial: dict[str, Any]) -> None:
+def test_what_a_transaction_cost(trial):
     costs = {
         "server_cpu_ms": 2.2, "pooler_cpu_ms": None, "context_switches": 8,
         "read_kib": 2.048, "written_kib": 4.096, "flushes": 0.06,
@@ -123,7 +118,7 @@ def test_what_a_transaction_cost(trial: dict[str, Any]) -> None:
     assert set(transaction_costs(trial, 1000).values()) == {None}
 
 
-def test_traffic_is_of_all_devices_together(trial: dict[str, Any]) -> None:
+def test_traffic_is_of_all_devices_together(trial):
     for each in trial["readings"]:
         each["devices"]["sdb"] = each["devices"]["sda"]
     row = telemetry(trial).iloc[0]
@@ -133,7 +128,7 @@ def test_traffic_is_of_all_devices_together(trial: dict[str, Any]) -> None:
     assert transaction_costs(trial, 1000)["read_kib_per_transaction"] is None
 
 
-def test_waits_and_their_sums_by_the_second() -> None:
+def test_waits_and_their_sums_by_the_second():
     write = ["LWLock", "WALWrite"]
     seen = [(0.1, [[*write, 3], [None, None, 1]]), (0.2, [[*write, 1]]), (0.3, []), (1.4, [[None, None, 4]])]
     samples = [{"at_s": at_s, "sessions": of} for at_s, of in seen]
@@ -149,7 +144,7 @@ def test_waits_and_their_sums_by_the_second() -> None:
     assert thinned({**sampled, "waits": None})["waits"] is None
 
 
-def test_of_own_queries_a_gauge_is_a_value_and_a_counter_its_rise() -> None:
+def test_of_own_queries_a_gauge_is_a_value_and_a_counter_its_rise():
     values = [(1, 100.0), (5, 300.0), (None, 200.0), (2, None)]
     rows = [{"at_s": 2.0 * n, "values": {"locks.n": n_, "wal.bytes": b}} for n, (n_, b) in enumerate(values)]
     frame = samples(raw(samples=rows), {"wal"})

@@ -2,16 +2,15 @@
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchlib.host.journal import Journal, Scope
+from benchlib.host.journal import Journal
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path):
     """A journal of the test's own; whatever happens, it is undone."""
     kept = Journal(tmp_path / "journal")
     yield kept
@@ -19,12 +18,12 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def scope(journal: Journal) -> Scope:
+def scope(journal):
     return journal.scope()
 
 
 @pytest.fixture
-def loop() -> Iterator[str]:
+def loop():
     """A loop device of 64 MiB that nobody else uses, in memory, so that no disk's own speed is measured."""
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         file.truncate(64 << 20)

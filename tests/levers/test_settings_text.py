@@ -1,17 +1,10 @@
 """Settings as a text mean what a real server takes them for, and what it does not know is named all at once."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from clusters import bench_plan
 
-from benchlib.errors import PreflightError
 from benchlib.levers import BY_KEY
-from benchlib.levers.lever import Wish
 from benchlib.plan.settings import read_conf
-from benchlib.server.cluster import Cluster, refusal
-from benchlib.server.installations import Installation
+from benchlib.server.cluster import refusal
 
 pytestmark = pytest.mark.pg
 
@@ -44,7 +37,7 @@ LINES = [
 ]
 
 
-def test_a_text_is_read_as_the_server_reads_it(new_cluster: Callable[[], Cluster]) -> None:
+def test_a_text_is_read_as_the_server_reads_it(new_cluster):
     cluster = new_cluster()
     cluster.configure({})
     cluster.start()
@@ -60,21 +53,9 @@ def test_a_text_is_read_as_the_server_reads_it(new_cluster: Callable[[], Cluster
             assert settings == {row["name"].lower(): row["setting"]}, line
 
 
-def test_parameters_that_the_server_does_not_know_are_named_all_at_once(
-    installed: Callable[[str], Installation],
-) -> None:
+def test_parameters_that_the_server_does_not_know_are_named_all_at_once(installed):
     settings = BY_KEY["settings"].read("work_memory 8MB\njit off\nshared_bufers = 1GB", {})
     told = refusal(installed("18"), settings) or ""
     assert "work_memory" in told
     assert "shared_bufers" in told
     assert "jit" not in told
-
-
-def test_a_library_that_is_not_installed_is_refused_before_a_study_starts(tmp_path: Path) -> None:
-    libraries = {"shared_preload_libraries": "'no_such_library', auto_explain"}
-    plan = bench_plan(
-        {"a": {"settings": libraries}, "b": {"settings": {"shared_preload_libraries": "plpgsql"}}}
-    )
-    with pytest.raises(PreflightError, match="has no library 'no_such_library'"):
-        BY_KEY["settings"].check(Wish(plan, "a", tmp_path))
-    assert BY_KEY["settings"].check(Wish(plan, "b", tmp_path)) == []

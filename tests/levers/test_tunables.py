@@ -2,35 +2,33 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchlib.errors import PreflightError, SettingError
-from benchlib.host.journal import Journal, Scope
+from benchlib.host.journal import Journal
+from benchlib.levers.host import RATIOS as PAIRS
 from benchlib.levers.host import apply, check
 
 pytestmark = pytest.mark.root
 
-PAIRS = {
-    "vm.dirty_ratio": "vm.dirty_bytes",
-    "vm.dirty_background_ratio": "vm.dirty_background_bytes",
-    "vm.overcommit_ratio": "vm.overcommit_kbytes",
-}
 PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
-def sysctl(name: str) -> Path:
+def sysctl(name):
     return Path("/proc/sys") / name.replace(".", "/")
 
 
-def value_of(name: str) -> str:
+def value_of(name):
     return " ".join(sysctl(name).read_text().split())
 
 
-def needs(level: Mapping[str, Any], *devices: str) -> None:
+def texts(level):
+    return {name: str(value) for name, value in level.items()}
+
+
+def needs(level, *devices):
     """Skip the test where these cannot be set."""
     if words := check({f"{name}?": value for name, value in level.items()}, devices):
         pytest.skip("; ".join(words))
@@ -39,7 +37,7 @@ def needs(level: Mapping[str, Any], *devices: str) -> None:
 # --- two views of one knob -----------------------------------------------------------------
 
 
-def set_view(ratio: str, state: tuple[int, int]) -> None:
+def set_view(ratio, state):
     """Bring a knob into a state that the kernel can be in: the ratio, the amount, or neither in force."""
     sysctl(ratio).write_text("1")
     sysctl(ratio).write_text(str(state[0]))
@@ -47,14 +45,14 @@ def set_view(ratio: str, state: tuple[int, int]) -> None:
         sysctl(PAIRS[ratio]).write_text(str(state[1]))
 
 
-def view(ratio: str) -> tuple[int, int]:
+def view(ratio):
     return int(value_of(ratio)), int(value_of(PAIRS[ratio]))
 
 
 @pytest.fixture(params=PAIRS)
-def ratio(request: pytest.FixtureRequest) -> Iterator[str]:
+def ratio(request):
     """A knob with two views, brought back afterwards without the help of what is tested."""
-    name: str = request.param
+    name = request.param
     needs({each: value_of(each) for each in (name, PAIRS[name])})
     before = view(name)
     yield name
@@ -64,37 +62,25 @@ def ratio(request: pytest.FixtureRequest) -> Iterator[str]:
 STATES = pytest.mark.parametrize("state", [(15, 0), (0, 300 << 20), (0, 0)], ids=str)
 
 
-@pytest.mark.parametrize(
-    "level",
-    [
-        {"ratio": 12},
-        {"amount": 400 << 20},
-        {"ratio": 0, "amount": 400 << 20},
-        {"amount": 0, "ratio": 12},
-    ],
-    ids=str,
-)
+# values of the ratio and the amount
+@pytest.mark.parametrize("level", [(12,), (None, 400 << 20), (0, 400 << 20), (12, 0)], ids=str)
 @STATES
-def test_the_view_that_was_in_force_is_restored(
-    ratio: str, state: tuple[int, int], level: dict[str, int], journal: Journal
-) -> None:
-    names = {"ratio": ratio, "amount": PAIRS[ratio]}
-    wanted = {names[key]: value for key, value in level.items()}
+def test_the_view_that_was_in_force_is_restored(ratio, state, level, journal):
+    pairs = zip((ratio, PAIRS[ratio]), level, strict=False)
+    wanted = {name: value for name, value in pairs if value is not None}
     set_view(ratio, state)
     in_force = apply(wanted, [], journal.scope())
-    assert in_force == {name: value_of(name) for name in wanted} == {k: str(v) for k, v in wanted.items()}
+    assert in_force == {name: value_of(name) for name in wanted} == texts(wanted)
     assert Journal(journal.path).undo() == []  # as after a crash: by what is on disk
     assert view(ratio) == state
 
 
 @STATES
-def test_a_note_whose_change_was_never_made_does_no_harm(
-    ratio: str, state: tuple[int, int], journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_whose_change_was_never_made_does_no_harm(ratio, state, journal, monkeypatch):
     scope = journal.scope()
     note = scope.note
 
-    def killed(change: Any) -> None:
+    def killed(change):
         note(change)
         raise KeyboardInterrupt
 
@@ -109,7 +95,7 @@ def test_a_note_whose_change_was_never_made_does_no_harm(
 # --- queues --------------------------------------------------------------------------------
 
 
-def queue_state(device: str) -> dict[str, str]:
+def queue_state(device):
     """All that the queue's folder says, the scheduler's own settings too."""
     queue, found = Path("/sys/class/block") / device / "queue", {}
     for path in queue.rglob("*"):
@@ -119,13 +105,13 @@ def queue_state(device: str) -> dict[str, str]:
     return found
 
 
-def set_queue(device: str, values: Mapping[str, int | str]) -> None:
+def set_queue(device, values):
     for name, value in values.items():
         (Path("/sys/class/block") / device / "queue" / name).write_text(str(value))
 
 
 @pytest.fixture
-def disk(loop: str) -> Iterator[str]:
+def disk(loop):
     """A loop device whose queue is ours to turn about: devices keep theirs when they are attached anew."""
     for scheduler in ("none", "mq-deadline", "kyber", "bfq"):
         needs({"scheduler": scheduler}, loop)
@@ -148,21 +134,13 @@ def disk(loop: str) -> Iterator[str]:
         ("bfq", {"iosched/slice_idle_us": 8500, "iosched/low_latency": 0}),
     ],
 )
-def test_a_scheduler_comes_back_with_its_own_settings(
-    scheduler: str, own: dict[str, int], disk: str, journal: Journal
-) -> None:
+def test_a_scheduler_comes_back_with_its_own_settings(scheduler, own, disk, journal):
     set_queue(disk, {"scheduler": scheduler, **own})
     before = queue_state(disk)
-    assert before.items() >= {name: str(value) for name, value in own.items()}.items()
-    levels: list[dict[str, Any]] = [
-        {"nr_requests": 48, "scheduler": "kyber"},
-        {"scheduler": "bfq"},
-        {"nr_requests": 48},
-        {"scheduler": "none"},
-    ]
-    for level in levels:
-        in_force = apply(level, [disk], journal.scope())
-        assert in_force.items() >= {name: str(value) for name, value in level.items()}.items()
+    assert before.items() >= texts(own).items()
+    several = {"nr_requests": 48, "scheduler": "kyber"}
+    for level in (several, {"scheduler": "bfq"}, {"nr_requests": 48}, {"scheduler": "none"}):
+        assert apply(level, [disk], journal.scope()).items() >= texts(level).items()
         assert "nr_requests" not in level or queue_state(disk)["nr_requests"] == "48"
         assert journal.undo() == []
         assert queue_state(disk) == before
@@ -171,30 +149,19 @@ def test_a_scheduler_comes_back_with_its_own_settings(
 # --- all kinds -----------------------------------------------------------------------------
 
 ALL_KINDS = {
-    "vm.swappiness": 7,
-    "vm.vfs_cache_pressure": 50,
-    "vm.dirty_background_bytes": 64 << 20,
-    "vm.dirty_background_ratio": 0,
-    "transparent_hugepage": "never",
-    "transparent_hugepage.defrag": "madvise",
-    "scheduler": "bfq",
-    "read_ahead_kb": 256,
-    "rq_affinity": 2,
-    "nomerges": 1,
+    **{"vm.swappiness": 7, "transparent_hugepage": "never", "transparent_hugepage.defrag": "madvise"},
+    **{"scheduler": "bfq", "read_ahead_kb": 256, "rq_affinity": 2, "nomerges": 1},
 }
 
 
-def test_all_kinds_of_tunables_are_set_and_restored(disk: str, journal: Journal) -> None:
-    def state() -> object:
-        pages = (PAGES / name for name in ("enabled", "defrag"))
-        files = (*map(sysctl, filter(lambda name: name.startswith("vm."), ALL_KINDS)), *pages)
+def test_all_kinds_of_tunables_are_set_and_restored(disk, journal):
+    def state():
+        files = (sysctl("vm.swappiness"), PAGES / "enabled", PAGES / "defrag")
         return [file.read_text() for file in files], queue_state(disk)
 
     needs(ALL_KINDS, disk)
     before = state()
-    assert apply(ALL_KINDS, [disk], journal.scope()) == {
-        name: str(value) for name, value in ALL_KINDS.items()
-    }
+    assert apply(ALL_KINDS, [disk], journal.scope()) == texts(ALL_KINDS)
     assert journal.undo() == []
     assert state() == before
 
@@ -202,9 +169,7 @@ def test_all_kinds_of_tunables_are_set_and_restored(disk: str, journal: Journal)
 @pytest.mark.parametrize(
     ("name", "value"), [("vm.dirty_bytes", 100), ("vm.swappiness", 1000), ("vm.vfs_cache_pressure", "much")]
 )
-def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(
-    name: str, value: int | str, scope: Scope
-) -> None:
+def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(name, value, scope):
     needs({name: value})
     before = value_of(name)
     with pytest.raises(SettingError, match=rf"the kernel refuses {name} {value} \(Invalid argument"):
@@ -213,7 +178,7 @@ def test_what_the_kernel_refuses_ends_the_trial_in_its_own_words(
     assert value_of(name) == before
 
 
-def test_an_ordinary_user_is_told_that_only_root_may() -> None:
+def test_an_ordinary_user_is_told_that_only_root_may():
     level = {"vm.swappiness": 0, "transparent_hugepage": "never"}
     needs(level)
     os.seteuid(65534)

@@ -3,16 +3,15 @@
 import os
 import signal
 import stat
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import needs
 import pytest
 from clusters import begun, remains
 
 from benchlib.errors import PreflightError, TrialError
 from benchlib.host.changes import loop_devices
-from benchlib.host.journal import Journal, Scope
+from benchlib.host.journal import Journal
 from benchlib.host.shell import Shell, server_user
 from benchlib.levers import volumes
 from benchlib.levers.volumes import Place
@@ -24,16 +23,13 @@ IMAGE = {"file_system": "ext4", "size": "16MB"}
 
 
 @pytest.fixture(scope="module")
-def possible() -> None:
+def possible():
     """Skips where no file system can be made, with the reason."""
-    try:
-        volumes.check(Place(**MEMORY), Path("/var/tmp"))
-    except PreflightError as reason:
-        pytest.skip(str(reason))
+    needs.possible(volumes.check, Place(**MEMORY), Path("/var/tmp"))
 
 
 @pytest.fixture
-def disk(scratch: Path) -> Path:
+def disk(scratch):
     """A folder as a user would name one, outside the run's."""
     folder = scratch / "disk"
     folder.mkdir(mode=0o755)
@@ -41,19 +37,19 @@ def disk(scratch: Path) -> Path:
 
 
 @pytest.fixture
-def run(scratch: Path) -> Path:
+def run(scratch):
     folder = scratch / "run-x"
     folder.mkdir(mode=0o711)
     return folder
 
 
 @pytest.fixture
-def scope(run: Path) -> Iterator[Scope]:
+def scope(run):
     with Journal(run / "journal").scope() as scope:
         yield scope
 
 
-def provided(place: Place, run: Path, scope: Scope, name: str = "data") -> Path:
+def provided(place, run, scope, name="data"):
     """A place that is empty, and that the servers' user alone may use."""
     shell = Shell(server_user())
     folder = volumes.provide(place, name, run, shell, scope)
@@ -63,28 +59,22 @@ def provided(place: Place, run: Path, scope: Scope, name: str = "data") -> Path:
     return folder
 
 
-def test_a_given_folder_gets_a_private_subfolder_which_goes(disk: Path, run: Path, scope: Scope) -> None:
+def test_a_given_folder_gets_a_private_subfolder_which_goes(disk, run, scope):
     place = Place(path=f"{disk}/../{disk.name}")
     volumes.check(place, run)
     (disk / "theirs").write_text("kept")
     first, second = (provided(place, run, scope) for _ in range(2))
     assert first != second
-    assert disk in first.parents
-    assert disk in second.parents
+    assert all(disk in folder.parents for folder in (first, second))
     scope.undo()
     assert [path.name for path in disk.iterdir()] == ["theirs"]
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_a_file_system_is_made_as_asked_and_goes(
-    kind: Any, scratch: Path, disk: Path, run: Path, scope: Scope
-) -> None:
+def test_a_file_system_is_made_as_asked_and_goes(kind, scratch, disk, run, scope):
     path = str(disk) if kind == "ext4" else None
     place = Place(file_system=kind, size=SIZES[kind], mount_options="noatime", path=path)
-    try:
-        volumes.check(place, run)
-    except PreflightError as reason:
-        pytest.skip(str(reason))
+    needs.possible(volumes.check, place, run)
     folder = provided(place, run, scope)
     assert run in folder.parents
     mounts = map(str.split, Path("/proc/mounts").read_text().splitlines())
@@ -103,7 +93,7 @@ def test_a_file_system_is_made_as_asked_and_goes(
     assert list(disk.iterdir()) == remains(scratch) == []
 
 
-def test_the_file_below_a_file_system_that_has_gone_serves_the_next_of_its_size(run: Path) -> None:
+def test_the_file_below_a_file_system_that_has_gone_serves_the_next_of_its_size(run):
     images = []
     for sizes in (["16MB", "24MB"], ["16MB"], ["24MB", "16MB"], ["32MB"]):
         with Journal(run / "journal").scope() as one:
@@ -114,11 +104,11 @@ def test_the_file_below_a_file_system_that_has_gone_serves_the_next_of_its_size(
     assert [size for size, _ in images[3]] == [32], "what none of a level's places can use makes room"
 
 
-def dying(run: Path, steps: int) -> None:
+def dying(run, steps):
     """Make a place, and be gone after so many steps; in a process of its own."""
     run_program = volumes._run
 
-    def dies(*args: Any) -> Any:
+    def dies(*args):
         nonlocal steps
         steps -= 1
         if steps < 0:
@@ -131,9 +121,7 @@ def dying(run: Path, steps: int) -> None:
 
 
 @pytest.mark.parametrize(("steps", "remaining"), [(3, 1), (5, 2), (6, 3)])
-def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
-    steps: int, remaining: int, scratch: Path, run: Path
-) -> None:
+def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(steps, remaining, scratch, run):
     doomed = begun(dying, run, steps)
     doomed.join()
     assert doomed.exitcode == -signal.SIGKILL
@@ -153,20 +141,20 @@ def test_a_kill_at_any_step_leaves_nothing_that_the_journal_does_not_undo(
         ({"path": "/etc/passwd"}, "/etc/passwd is not a writable directory"),
     ],
 )
-def test_what_cannot_be_provided_is_refused_beforehand(place: dict[str, Any], why: str, run: Path) -> None:
+def test_what_cannot_be_provided_is_refused_beforehand(place, why, run):
     with pytest.raises(PreflightError, match=why):
         volumes.check(Place(**place), run)
     assert list(run.iterdir()) == []
 
 
-def test_a_folder_that_the_servers_user_cannot_enter_is_refused(disk: Path, run: Path) -> None:
+def test_a_folder_that_the_servers_user_cannot_enter_is_refused(disk, run):
     disk.chmod(0o700)
     with pytest.raises(PreflightError, match=f"user {server_user()} cannot enter {disk}"):
         volumes.check(Place(path=str(disk)), run)
     volumes.check(Place(**IMAGE, path=str(disk)), run)
 
 
-def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(disk: Path, run: Path, scope: Scope) -> None:
+def test_a_disk_that_is_full_by_then_is_told_and_left_as_it_was(disk, run, scope):
     small = provided(Place(**IMAGE, path=str(disk)), run, scope, "small")
     (small / "file").unlink()
     os.chown(small, 0, 0)  # the servers' own would be refused

@@ -1,33 +1,25 @@
 """Levels in words: what a reader sees at once, what a page must not tell, and what a crash may cost."""
 
-from typing import Any
-
 import pytest
+from clusters import bench_plan
 
 from benchlib.levers import server_settings, worded
+from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Plan, Study
+from benchlib.plan.model import Study
 from benchlib.plan.words import given_folders
-from benchlib.plan.workload import Script, Workload
 
-GB = 1 << 30
 TMPFS = {"file_system": "tmpfs", "size": "1GB"}
 LOOP = {"file_system": "ext4", "size": 512 << 20, "path": "/p", "mount_options": "noatime"}
 
 
-def study(**levels: Any) -> Study:
-    """A study of the defaults and these levels; there is a workload ``big`` beside the plan's own ``small``."""
-    small, big = (
-        Workload(name=name, title=f"{name} transactions", scripts=(Script(builtin="tpcb-like"),))
-        for name in ("small", "big")
-    )
-    named = {"defaults": Level(), **{name: Level(**patch) for name, patch in levels.items()}}
-    factor = Factor(question="?", baseline="defaults", levels=named)
-    plan = Plan(factor=factor, workload=small, load=Load(), scale=1, seed=1, workloads={"big": big})
+def study(**levels):
+    """A study of the defaults and these levels, which may have another workload than the plan's ``insert``."""
+    plan = bench_plan({"defaults": {}, **levels}, workloads={"other": load_workload("select-only")})
     return worded(Study(name="s", title="S", plan=plan, trials=()))
 
 
-def rows(**levels: Any) -> dict[str, list[str]]:
+def rows(**levels):
     """The cells of the defaults and these levels by heading."""
     cells = study(**levels).levels_in_words
     return {heading: [words[heading].replace("\u00a0", " ") for words in cells.values()] for heading in cells["defaults"]}  # fmt: skip
@@ -40,8 +32,10 @@ def rows(**levels: Any) -> dict[str, list[str]]:
         ({"postgres": "/home/ann/pg/bin"}, {"PostgreSQL": ["default", "a given installation"]}),
         ({"settings": {"fsync": False, "work_mem": "8MB"}}, {"fsync": ["default", "off"], "work_mem": ["default", "8MB"]}),
         ({"initdb": ["--data-checksums"]}, {"initdb": ["default", "--data-checksums"]}),
-        ({"workload": "big"}, {"workload": ["small transactions", "big transactions"]}),
-        ({"load": {"clients": 16}}, {"clients": ["4", "16"]}),
+        ({"sql": "CREATE INDEX\n  ON t (i);"}, {"schema change": ["as loaded", "CREATE INDEX ON t (i);"]}),
+        ({"sql": "x" * 900}, {"schema change": ["as loaded", "x" * 199 + "…"]}),
+        ({"workload": "other"}, {"workload": [load_workload(name).title for name in ("insert", "select-only")]}),
+        ({"load": {"clients": 16}}, {"clients": ["2", "16"]}),
         ({"load": {"rate": 1500, "protocol": "prepared"}}, {"protocol": ["simple", "prepared"], "rate": ["no limit", "1,500 tps"]}),
         ({"load": {"variables": {"n": 3}}}, {":n": ["not given", "3"]}),
         ({"pooler": {"pool_size": 5}}, {"pooler": ["none", "mode transaction, up to 5 connections"]}),
@@ -62,7 +56,7 @@ def rows(**levels: Any) -> dict[str, list[str]]:
         ),
     ],
 )  # fmt: skip
-def test_each_lever_in_words(patch: dict[str, Any], wanted: dict[str, list[str]]) -> None:
+def test_each_lever_in_words(patch, wanted):
     assert rows(changed=patch) == wanted
 
 
@@ -79,23 +73,23 @@ def test_each_lever_in_words(patch: dict[str, Any], wanted: dict[str, list[str]]
         ("synchronous", False, "1 replica, a commit waits for none (synchronous_commit)"),
     ],
 )
-def test_replication(replication: Any, commit: Any, words: str) -> None:
+def test_replication(replication, commit, words):
     cells = rows(a={"replication": replication, "settings": {"synchronous_commit": commit}})
     assert cells["replication"] == ["no replica", words]
 
 
-def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_default_is_not_claimed() -> None:
+def test_levers_come_in_one_order_and_what_a_server_that_is_not_ours_has_by_default_is_not_claimed():
     levels = {"ours": {"settings": {"work_mem": "8MB"}, "load": {"clients": 9}}, "theirs": {"target": "crm"}}
     assert list(rows(**levels, other={"postgres": "16"}).items()) == [
         ("server", ["the study's own", "the study's own", "service crm", "the study's own"]),
         ("PostgreSQL", ["default", "default", "server's own", "16"]),
-        ("clients", ["4", "9", "4", "4"]),
+        ("clients", ["2", "9", "2", "2"]),
         ("work_mem", ["default", "8MB", "server's own", "default"]),
     ]
 
 
-def test_no_path_and_no_host_is_told_and_several_are_told_apart() -> None:
-    levels: dict[str, Any] = {
+def test_no_path_and_no_host_is_told_and_several_are_told_apart():
+    levels = {
         "a": {"storage": {"data": "/srv/secret-a"}, "postgres": "/home/ann/pg"},
         "b": {"storage": {"data": "/srv/secret-b", "wal": "/srv/secret-a"}},
         "c": {"target": "postgresql://bob@db1.example.org/x"},
@@ -109,7 +103,7 @@ def test_no_path_and_no_host_is_told_and_several_are_told_apart() -> None:
     assert cells["server"][3:] == ["server by URI 1", "server by URI 2"]
 
 
-def test_what_replicas_have_of_their_own() -> None:
+def test_what_replicas_have_of_their_own():
     own = {"replicas": 2, "storage": [{"data": "/srv/secret"}, {"write_bytes": 2048}]}
     assert rows(a={"replication": own}, b={"replication": {"storage": {}}}) == {
         "replication": ["no replica", "2 replicas, asynchronous", "1 replica, asynchronous"],
@@ -118,7 +112,7 @@ def test_what_replicas_have_of_their_own() -> None:
     }
 
 
-RISKY = {"full_page_writes": False, "synchronous_commit": "no"}
+RISKY = {"settings": {"full_page_writes": False, "synchronous_commit": "no"}, "storage": {"wal": TMPFS}}
 
 
 @pytest.mark.parametrize(
@@ -127,18 +121,15 @@ RISKY = {"full_page_writes": False, "synchronous_commit": "no"}
         ({}, []),
         ({"settings": {"fsync": "on", "synchronous_commit": "local", "full_page_writes": 1}}, []),
         ({"settings": {"fsync": "fals"}}, ["corrupt the whole cluster"]),
-        (
-            {"settings": RISKY, "storage": {"wal": TMPFS}},
-            ["torn pages", "latest acknowledged", "is in memory"],
-        ),
+        (RISKY, ["torn pages", "latest acknowledged", "is in memory"]),
     ],
 )
-def test_what_a_crash_may_cost(level: dict[str, Any], costs: list[str]) -> None:
+def test_what_a_crash_may_cost(level, costs):
     told = study(a=level).crash_costs["a"]
     assert [part in cost for part, cost in zip(costs, told, strict=True)] == [True] * len(costs)
 
 
-def test_a_quorum_becomes_the_names_that_a_commit_waits_for() -> None:
+def test_a_quorum_becomes_the_names_that_a_commit_waits_for():
     quorum = {"replicas": 2, "quorum": "ANY 1"}
     names = {"synchronous_standby_names": "ANY 1 (replica1, replica2)"}
     assert server_settings(Level(replication=quorum, settings={"jit": "off"})) == {"jit": "off", **names}
