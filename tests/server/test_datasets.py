@@ -99,32 +99,16 @@ def plain(shop) -> str:
     return (shop.dumps / "plain.sql").read_text()
 
 
-@pytest.fixture
-def cut_off(new_cluster):
-    """Makes running clusters that have no network."""
-
-    def make(version="18") -> Cluster:
-        try:
-            cluster = new_cluster(version)
-        except PreflightError as reason:
-            pytest.skip(str(reason))
-        cluster.configure({})
-        cluster.start(cut_off=True)
-        return cluster
-
-    return make
-
-
 def data_of(path, tell=print) -> Data:
     return pinned(Data(file=str(path)), None, tell)
 
 
 @pytest.fixture
-def restored(cut_off, scratch, tmp_path):
+def restored(started, scratch, tmp_path):
     """Restore a dump, a path or a text, into a new cluster that has no network."""
 
     def restore_it(dump, version="18", tell=print) -> Cluster:
-        cluster = cut_off(version)
+        cluster = started(version, cut_off=True)
         if not isinstance(dump, Path):
             (tmp_path / "own.sql").write_text(dump)
             dump = tmp_path / "own.sql"
@@ -258,12 +242,12 @@ def test_a_newer_dump_is_restored_or_names_both_versions(shop, plain, restored):
         restored(own, "15")
 
 
-def test_a_server_that_restores_reaches_no_network(started, cut_off):
+def test_a_server_that_restores_reaches_no_network(started):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         reach = f"COPY (SELECT) TO PROGRAM 'bash -c \"echo > /dev/tcp/127.0.0.1/{port}\"'"
         started().execute(reach)
-        cluster = cut_off()
+        cluster = started(cut_off=True)
         if not cluster.can_be_cut_off():
             pytest.skip("the servers' user can make no namespaces")
         with pytest.raises(ServerError, match=r"program .* failed"):
@@ -309,7 +293,7 @@ def cached(tmp_path) -> list[str]:
     return [path.name for path in (tmp_path / "cache" / "dumps").iterdir()]
 
 
-def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, cut_off, scratch, tmp_path):
+def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, started, scratch, tmp_path):
     xid = "SELECT txid_snapshot_xmax(txid_current_snapshot())"
     lines, data = list[str](), Data(service="boss", tables=("stock",))
     with served.given("ALTER ROLE boss SET log_statement = 'all'"):
@@ -324,7 +308,7 @@ def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, cu
     with pytest.raises(InputError, match=r"dump is not in .*dumps: choose another study name"):
         pinned(data, found.changed(sha256="0" * 64), print)
     assert "dumping 1 tables of service boss" in lines[0]
-    cluster = cut_off()
+    cluster = started(cut_off=True)
     restore(found, cluster, cluster.shell, scratch, print)
     assert cluster.value("SELECT sum(i) FROM public.stock") == 999 * 500
     assert cluster.value("SELECT to_regclass('public.other')") is None
