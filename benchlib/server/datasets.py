@@ -32,7 +32,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, fetched_root, installations
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.server.server import DATABASE, asking, fetch, reason_of
+from benchlib.server.server import DATABASE, asking, fetch
 
 OWNER = "benchlib_owner"
 """The role that restores dumps and runs the statements of levels."""
@@ -85,7 +85,7 @@ def pinned(data: Data, saved: Data | None, tell: Callable[[str], None]) -> Data:
     if data.template:
         return data
     if data.service:
-        if saved and saved.model_copy(update={"sha256": "", "mib": 0}) == data:
+        if saved and saved.changed(sha256="", mib=0) == data:
             if _kept(saved).is_file():
                 return saved
             raise InputError(f"the study's dump is not in {_kept(saved).parent}: choose another study name")
@@ -242,16 +242,14 @@ class _Dump:
 
     def _extend(self, name: str, schema: str) -> None:
         owner = f" AUTHORIZATION {OWNER}" if isinstance(self.server, Cluster) else ""
-        try:
-            with self.server.connect() as connection:
-                if schema != "pg_catalog":
-                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}{owner}")
-                connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
-        except psycopg.Error as error:
-            raise PreflightError(
-                f"the dump needs the extension {name}, which this PostgreSQL cannot create: {reason_of(error)}; "
-                "install it, or choose another installation (level key 'postgres')"
-            ) from error
+        lacking = (
+            f"the dump needs the extension {name}: install it, or choose another installation (level key 'postgres'); "
+            "this PostgreSQL cannot create it"
+        )
+        with asking(lacking, PreflightError), self.server.connect() as connection:
+            if schema != "pg_catalog":
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}{owner}")
+            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
 
 
 def _unclosed(line: bytes, waits_for: bytes) -> bytes:

@@ -181,12 +181,9 @@ class _Reader:
             f"{table} TABLESAMPLE SYSTEM ({percent:.6f}) WHERE {known}",
             f"(SELECT {', '.join(names)} FROM {table} WHERE {known} LIMIT {_READ_ROWS}) AS rows",
         ):
-            try:
-                rows = self.connection.execute(
-                    f"SELECT {listed} FROM {source} ORDER BY random() LIMIT {SAMPLES}".encode()
-                ).fetchall()
-            except psycopg.Error as reason:
-                raise InputError(f"rows of {table} cannot be read: {reason_of(reason)}") from None
+            with asking(f"rows of {table} cannot be read", InputError):
+                sample = f"SELECT {listed} FROM {source} ORDER BY random() LIMIT {SAMPLES}"
+                rows = self.connection.execute(sample.encode()).fetchall()
             if rows:
                 return [dict(zip((column["plain"] for column in columns), row, strict=True)) for row in rows]
         raise InputError(f"{table} has no row with values of their parameters")
