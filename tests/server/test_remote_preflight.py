@@ -40,22 +40,14 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 
 def test_the_check_reports_connections_rights_disk_and_host(foreign):
     foreign.wait_until_alone()
-    database = "a new database, "
-    for target, settings, words in (
-        (WIDE, {"work_mem": "8MB", **TIMEOUT}, {
-            "": f"PostgreSQL {foreign.cluster.version()}, not encrypted",
-            "connections": "9 needed of 97",
-            "rights": f"{database}CHECKPOINT, checkpoint_timeout for the whole server",
-            "disk": "about 50 MiB needed",
-            "host": "sampled by the server",
-        }),
-        ("maker", {}, {
-            "rights": f"{database}no CHECKPOINT, so trials start with dirty buffers",
-            "host": "not sampled: GRANT pg_read_server_files TO ",
-        }),
-    ):  # fmt: skip
-        offers = check(target, settings)
-        assert {name: offers[name][: len(start)] for name, start in words.items()} == words
+    offers, of_maker = check(WIDE, {"work_mem": "8MB", **TIMEOUT}), check("maker")
+    assert offers[""] == f"PostgreSQL {foreign.cluster.version()}, not encrypted"
+    assert offers["connections"].startswith("9 needed of 97")
+    assert offers["rights"] == "a new database, CHECKPOINT, checkpoint_timeout for the whole server"
+    assert "50 MiB" in offers["disk"]
+    assert offers["host"] == "sampled by the server"
+    assert "no CHECKPOINT" in of_maker["rights"]
+    assert of_maker["host"].startswith("not sampled: GRANT pg_read_server_files TO ")
     assert str(foreign.cluster.sockets) not in str(check(foreign.uri("postgres")))
 
 
