@@ -150,9 +150,7 @@ class _Reader:
     def _from_rows(self, uses: Sequence["_Use"], called: Row) -> list[list[list[str]]]:
         """Return the values of 16 executions."""
         columns = Tables()
-        for use in uses:
-            if isinstance(source := use.source, str):
-                continue
+        for source in (use.source for use in uses if not isinstance(use.source, str)):
             columns.setdefault(source["oid"], {})[source["plain"]] = source
         samples = {oid: self._sample([*named.values()]) for oid, named in columns.items()}
         executions = []
@@ -160,15 +158,16 @@ class _Reader:
             drawn_from, parts = Counter[tuple[int, str]](), list[list[str]]()
             for source, count, element, _ in uses:
                 if isinstance(source, str):
-                    parts.append([value_of(source.format(**called), "{}", element)] * count)
-                    continue
-                rows, column = samples[source["oid"]], (source["oid"], source["plain"])
-                # a second value, the end of a range or of a list, is from another row
-                first = execution + drawn_from[column]
-                drawn_from[column] += count
-                value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
-                chosen = (rows[index % len(rows)][source["plain"]] for index in range(first, first + count))
-                parts.append([value_of(literal(text), value, element) for text in chosen])
+                    value, texts = "{}", [source.format(**called)] * count
+                else:
+                    rows, column = samples[source["oid"]], (source["oid"], source["plain"])
+                    # a second value, the end of a range or of a list, is from another row
+                    first = execution + drawn_from[column]
+                    drawn_from[column] += count
+                    value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
+                    places = range(first, first + count)
+                    texts = [literal(rows[place % len(rows)][source["plain"]]) for place in places]
+                parts.append([value_of(text, value, element) for text in texts])
             executions.append(parts)
         return executions
 
