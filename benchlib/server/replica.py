@@ -92,7 +92,7 @@ class Replica(Cluster):
         source, name = self._source, f".s.PGSQL.{self._source.port}"
         near, log = self.shell.make_directory(self._near) / name, self.folder / "relay.log"
         far = f"{source.host}/{name}" if source.host.startswith("/") else f"{source.host}:{source.port}"
-        words = [near, far, str(source.delay_ms), self.shell.user or ""]
+        words: list[str | Path] = [near, far, str(source.delay_ms), self.shell.user or ""]
         process = Shell().start([sys.executable, "-I", "-S", relay.__file__, *words], log=log)
         for _ in ticks(30.0):
             if near.exists():

@@ -160,6 +160,7 @@ def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_pas
 def test_a_delay_proxy_that_cannot_start_says_why(scratch):
     primary = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
     replica = Replica(primary, 1, Source("/nowhere", 5432, {}, 2), Path())
+    primary.make_folders()
     replica.make_folders()
     with pytest.raises(ServerError, match=r"^the delay proxy did not start: .*path too long"):
         replica.stream()

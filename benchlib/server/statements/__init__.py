@@ -150,8 +150,8 @@ class _Reader:
     def _from_rows(self, uses: Sequence["_Use"], called: Row) -> list[list[list[str]]]:
         """Return the values of 16 executions."""
         columns = Tables()
-        for source in (use.source for use in uses if not isinstance(use.source, str)):
-            columns.setdefault(source["oid"], {})[source["plain"]] = source
+        for column in (use.source for use in uses if not isinstance(use.source, str)):
+            columns.setdefault(column["oid"], {})[column["plain"]] = column
         samples = {oid: self._sample([*named.values()]) for oid, named in columns.items()}
         executions = []
         for execution in range(SAMPLES):
@@ -160,13 +160,13 @@ class _Reader:
                 if isinstance(source, str):
                     value, texts = "{}", [source.format(**called)] * count
                 else:
-                    rows, column = samples[source["oid"]], (source["oid"], source["plain"])
+                    rows, place = samples[source["oid"]], (source["oid"], source["plain"])
                     # a second value, the end of a range or of a list, is from another row
-                    first = execution + drawn_from[column]
-                    drawn_from[column] += count
+                    first = execution + drawn_from[place]
+                    drawn_from[place] += count
                     value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
-                    places = range(first, first + count)
-                    texts = [literal(rows[place % len(rows)][source["plain"]]) for place in places]
+                    chosen_rows = (rows[index % len(rows)] for index in range(first, first + count))
+                    texts = [literal(row[source["plain"]]) for row in chosen_rows]
                 parts.append([value_of(text, value, element) for text in texts])
             executions.append(parts)
         return executions

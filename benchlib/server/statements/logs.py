@@ -255,7 +255,7 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
         for row in reader:
             if len(row) in _CSV_COLUMNS:
                 yield row[_PID], row[_SEVERITY], row[_MESSAGE], row[_DETAIL]
-            elif row and next(reader, None):  # the last row of a log in use may be half written
+            elif row and next(reader, []):  # the last row of a log in use may be half written
                 raise InputError(
                     f"{path.name}, before line {reader.line_num}: a row of csvlog has {len(row)} columns"
                 )
