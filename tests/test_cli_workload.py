@@ -75,9 +75,9 @@ def test_a_log_becomes_a_private_workload_with_its_values(form, run, log_of, tmp
     outcome = run("workload", "new", "shop", "--from-log", log_of(form, *LOGGED), "--data", "shop.sql")
     assert (outcome.status, outcome.err) == (0, "")
     for line in (
-        "taken: 1 statements, 50 % of the calls, 77.8 % of the time",
-        "left out, writing",
-        "left out, reading the server's own catalogs",
+        "taken: 1 (SELECT id FROM orders WHERE email = ? …), 50 % of the calls, 77.8 % of the time",
+        "left out, since they write",
+        "left out, since they read the server's own catalogs",
         "workloads/shop.toml: 1 scripts",
     ):
         assert line in outcome.out
@@ -102,7 +102,7 @@ def test_a_log_becomes_a_private_workload_with_its_values(form, run, log_of, tmp
             "a row of csvlog has 2 columns",
         ),
         (JSON.format(LOGGED[0]) + "{half\n" + JSON.format(LOGGED[0]), "", "no row of jsonlog"),
-        (STDERR.format(LOGGED[2]), "", "no statement of the log can be run; "),
+        (STDERR.format(LOGGED[2]), "", "no statement can be run; "),
         (STDERR.format(LOGGED[0]), "--data nope.dump", "nope.dump cannot be read"),
         (STDERR.format(LOGGED[0]), "--tables orders", "--tables belongs to --data service=NAME"),
         (

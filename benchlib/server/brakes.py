@@ -7,12 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-import psycopg
 from pydantic import PositiveFloat, PositiveInt
 
 from benchlib.errors import BrakeError
 from benchlib.plan.level import Model
-from benchlib.server.server import Session, fetch, read_sql, reason_of
+from benchlib.server.server import Session, asking, fetch, read_sql
 
 _INTERVAL_S = 0.4
 _ANSWER_MS = 1000
@@ -20,6 +19,7 @@ _SHARE = 0.8
 """Share of ``max_connections`` that is the default bound."""
 _GROWTH, _LEAST_ACTIVE = 2, 10
 _LOOKS = 5
+_SILENT = "the load was ended: the server did not answer"
 _WORDS = {
     "connections": "connections in use: {value:.0f}",
     "active": "active sessions of others: {value:.0f}",
@@ -81,20 +81,14 @@ def braking(connection: Session, bounds: Mapping[str, float]) -> Iterator[Callab
         if (now := time.monotonic()) < due:
             return
         due = now + _INTERVAL_S
-        try:
-            with _limited(connection):
-                (seen,) = fetch(connection, look)
-        except psycopg.Error as error:
-            raise BrakeError(f"the load was ended: the server did not answer ({reason_of(error)})") from error
+        with asking(_SILENT, BrakeError), _limited(connection):
+            (seen,) = fetch(connection, look)
         for name, bound in bounds.items():
             if seen[name] > bound:
                 words = _WORDS[name].format(value=seen[name])
                 raise BrakeError(f"the load was ended: {words}, the bound is {bound:g} (brakes: {name})")
 
-    try:
-        with _limited(connection):
-            connection.execute(f"SET statement_timeout = {_ANSWER_MS}")
-    except psycopg.Error as error:
-        raise BrakeError(f"the server did not answer ({reason_of(error)})") from error
+    with asking(_SILENT, BrakeError), _limited(connection):
+        connection.execute(f"SET statement_timeout = {_ANSWER_MS}")
     check()
     yield check

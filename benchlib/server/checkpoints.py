@@ -7,7 +7,8 @@ import pandas as pd
 
 # "2026-01-31 12:00:00.123 UTC [4711] LOG:  checkpoint starting: time"; a restartpoint is a replica's
 _LINE = re.compile(
-    r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:UTC|GMT)\b.*?LOG: +checkpoint (starting|complete): ?(.*)"
+    r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:UTC|GMT)\b.*?LOG: +checkpoint (starting|complete): ?(.*)",
+    re.MULTILINE,
 )
 
 
@@ -23,9 +24,7 @@ def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:
     ``kind``: ``timed``, ``wal`` (max_wal_size) or ``requested``. Lines without a UTC time are ignored.
     """
     rows: list[dict[str, object]] = []
-    for line in log.splitlines():
-        if not (match := _LINE.match(line)):
-            continue
+    for match in _LINE.finditer(log):
         try:
             moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp() - since_epoch_s
         except ValueError:  # not a date, such as month 13

@@ -232,17 +232,17 @@ class Cluster(Server):
                 return
         raise ServerError(f"process {process.pid} of {self.installation.label} does not end by SIGKILL")
 
-    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
-        """Connect as superuser, or as the load's role."""
-        return self.session(str(self.sockets), self.port, dbname, as_load=as_load)
+    @property
+    def reached_at(self) -> tuple[str, str | None]:
+        """The host, or the sockets' directory, and the password."""
+        return str(self.sockets), None
 
-    def session(
-        self, host: str, port: int, dbname: str | None, password: str | None = None, *, as_load: bool
-    ) -> Session:
-        """Connect; a superuser finds nothing by name that a dump has created."""
+    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
+        """Connect as the load's role, or as superuser, who finds nothing by name that a dump has created."""
+        host, password = self.reached_at
         user = self.role if as_load else SUPERUSER
         path = {"options": "-c search_path=pg_catalog"} if user != self.role else {}
-        return open_cluster(host, port, dbname or self.database, password, user=user, **path)
+        return open_cluster(host, self.port, dbname or self.database, password, user=user, **path)
 
     def log_text(self, offset: int = 0) -> str:
         """Return the log from a byte offset on."""

@@ -11,14 +11,16 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from benchlib.errors import InputError, LoadError, PreflightError, os_errors_as
 from benchlib.host import files
@@ -30,7 +32,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, fetched_root, installations
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.server.server import DATABASE, asking, fetch, reason_of
+from benchlib.server.server import DATABASE, asking, fetch
 
 OWNER = "benchlib_owner"
 """The role that restores dumps and runs the statements of levels."""
@@ -45,7 +47,8 @@ _EXTENSION = re.compile(
     rb'CREATE EXTENSION (?:IF NOT EXISTS )?("[^"]+"|[\w-]+)(?: WITH SCHEMA ("[^"]+"|\w+))?;'
 )
 _DROPPED = re.compile(
-    rb"\\(?:(?:un)?restrict|encoding) |COMMENT ON (?:EXTENSION|DATABASE) |ALTER (?:[^'\"]|\"[^\"]*\")* OWNER TO "
+    rb"\\(?:(?:un)?restrict|encoding|connect) |(?:CREATE|DROP|ALTER) DATABASE "
+    rb"|COMMENT ON (?:EXTENSION|DATABASE) |ALTER (?:[^'\"]|\"[^\"]*\")* OWNER TO "
     rb"|(?:GRANT|REVOKE) .*;\s*$|SET SESSION AUTHORIZATION "
     rb"|SET (?:transaction_timeout|default_table_access_method|default_with_oids|idle_session_timeout"
     rb"|default_tablespace) = |ALTER DEFAULT PRIVILEGES |SECURITY LABEL "
@@ -58,7 +61,13 @@ _POLICY = re.compile(rb"CREATE POLICY .*? TO (%b(?:, %b)*)(?: USING| WITH CHECK|
 _OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")
 _TABLES_SIZE = "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%(tables)s::text[]) AS name"
 _DATABASE_SIZE = "SELECT pg_database_size(current_database()) AS bytes"
-_VERSION = b"-- Dumped from database version "
+_VERSION = re.compile(rb"-- Dumped from database version (\S+)")
+_KINDS = re.compile(
+    rb"(?P<custom>PGDMP)|(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<lz4>\x04\x22\x4d\x18)"
+    rb"|(?P<tar>toc\.dat\0|.{257}ustar)",
+    re.DOTALL,
+)
+"""How the forms of a dump begin, but plain text and a directory."""
 _COPY = re.compile(rb"COPY .* FROM stdin;\s*$", re.IGNORECASE)
 _END = b"PostgreSQL database dump complete"
 
@@ -76,7 +85,7 @@ def pinned(data: Data, saved: Data | None, tell: Callable[[str], None]) -> Data:
     if data.template:
         return data
     if data.service:
-        if saved and saved.model_copy(update={"sha256": "", "mib": 0}) == data:
+        if saved and saved.changed(sha256="", mib=0) == data:
             if _kept(saved).is_file():
                 return saved
             raise InputError(f"the study's dump is not in {_kept(saved).parent}: choose another study name")
@@ -106,17 +115,10 @@ def kind_of(path: Path) -> str:
         raise InputError(f"{path} is no dump: a directory of pg_dump has a file toc.dat")
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is no file")
-    try:
-        with path.open("rb") as file:
-            head = file.read(512)
-    except OSError as reason:
-        raise InputError(f"the dump {path} cannot be read: {reason.strerror}") from reason
-    magic = {b"PGDMP": "custom", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
-    for start, kind in magic.items():
-        if head.startswith(start):
-            return kind
-    if head[257:262] == b"ustar" or head.startswith(b"toc.dat\0"):
-        return "tar"
+    with os_errors_as(InputError, f"the dump {path} cannot be read"), path.open("rb") as file:
+        head = file.read(512)
+    if found := _KINDS.match(head):
+        return str(found.lastgroup)
     if b"\0" in head or not head.strip():
         raise InputError(
             f"{path.name} is no dump of pg_dump: {'it is empty' if not head else 'unknown contents'}"
@@ -152,20 +154,18 @@ def restore(
         server.execute(f"ALTER SCHEMA public OWNER TO {OWNER}")
         server.role = OWNER  # of this cluster's load, too, and of its copies'
     with contextlib.ExitStack() as stack:
-        text = stack.enter_context(_text(path, shell, folder))
+        dump = _Dump(stack.enter_context(_text(path, shell, folder)), server)
+        feeder = stack.enter_context(ThreadPoolExecutor(1))
         read_end, write_end = os.pipe()
         source = stack.enter_context(os.fdopen(read_end, "rb"))
-        feed = _Feed(text, server, os.fdopen(write_end, "wb"))
-        feed.start()
+        fed = feeder.submit(_feed, dump.lines(), os.fdopen(write_end, "wb"))
         done = psql(server, shell, source)
         source.close()  # so that the feed ends where psql ended early
-        feed.join()
-    if feed.error:
-        raise feed.error
+        fed.result()
     if done.returncode:
-        versions = f"dumped from {feed.version}, restored into {server.version()}"
+        versions = f"dumped from {dump.version}, restored into {server.version()}"
         raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions})")
-    for setting in feed.settings:
+    for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
 
 
@@ -174,72 +174,64 @@ def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes]) -> Completed
 
     ``script`` begins with ``\\restrict``, or has no commands of psql.
     """
-    connection = server.connection
-    address = [f"--host={connection.host}", f"--port={connection.port}"] if connection.host else []
     argv: list[str | Path] = [
-        _program("psql", restricted=True).program("psql"), "--no-psqlrc", "--quiet", "--output=/dev/null",
-        "--set=ON_ERROR_STOP=1", "--echo-errors", f"--dbname={server.database}", *address, *([f"--username={connection.user}"] if connection.user else []),
+        _program("psql", restricted=True), "--no-psqlrc", "--quiet", "--output=/dev/null",
+        "--set=ON_ERROR_STOP=1", "--echo-errors", f"--dbname={make_conninfo(**asdict(server.connection))}",
     ]  # fmt: skip
     return shell.run(argv, stdin=script, timeout_s=FILL_LIMIT_S)
 
 
-class _Feed(threading.Thread):
-    def __init__(self, text: Iterator[bytes], server: Cluster | Remote, out: IO[bytes]) -> None:
-        super().__init__(daemon=True)
-        self.text, self.server, self.out = text, server, out
+def _feed(lines: Iterator[bytes], out: IO[bytes]) -> None:
+    try:
+        with contextlib.suppress(BrokenPipeError), out:  # psql says why it ended
+            out.write(f"\\restrict {secrets.token_hex(16)}\n".encode())
+            out.writelines(lines)
+    except (OSError, EOFError, zlib.error) as error:
+        raise LoadError(f"the dump cannot be read: {error}") from error
+
+
+class _Dump:
+    """The SQL of a dump. ``settings`` and ``version`` are known when its lines have been read."""
+
+    def __init__(self, text: Iterator[bytes], server: Cluster | Remote) -> None:
+        self.text, self.server = text, server
         self.settings = list[str]()
         self.version = "an unknown version"
-        self.error: Exception | None = None
 
-    def run(self) -> None:
-        try:
-            with contextlib.suppress(BrokenPipeError), self.out:  # psql says why it ended
-                self.out.write(f"\\restrict {secrets.token_hex(16)}\n".encode())
-                self.out.writelines(self._lines())
-        except (OSError, EOFError, zlib.error) as error:
-            self.error = LoadError(f"the dump cannot be read: {error}")
-        except Exception as error:  # raised by the caller
-            self.error = error
-
-    def _lines(self) -> Iterator[bytes]:
-        in_copy, ended, dropped, waits_for = False, False, False, b""
+    def lines(self) -> Iterator[bytes]:
+        """Yield what the role can run; create the extensions and the roles that it needs."""
+        in_copy, ended, keeps, waits_for = False, False, True, b""
         for line in self.text:
             if in_copy:
                 in_copy = line.rstrip() != b"\\."
-                yield line
-                continue
-            begun, waits_for = bool(waits_for), _unclosed(line, waits_for)
-            if begun:  # within a text of several lines
-                if not dropped:
-                    yield line
-                continue
-            dropped = bool(_DROPPED.match(line))
-            if line.startswith(_VERSION):
-                words = line.removeprefix(_VERSION).decode(errors="replace").split()
-                self.version = words[0] if words else self.version
-            elif line.startswith(b"CREATE ROLE "):
-                raise InputError(
-                    "the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump"
-                )
-            elif line.startswith((b"\\connect ", b"CREATE DATABASE ", b"DROP DATABASE ")):
-                continue
-            elif found := _SETTING.match(line):
-                self.settings.append(found[1].decode(errors="replace"))
-                continue
-            elif found := _EXTENSION.match(line):
-                self._extend(found[1].decode(), (found[2] or b"public").decode())
-                continue
-            elif dropped or line.startswith(b"ALTER DATABASE "):
-                continue
-            elif found := _POLICY.match(line):
-                self._make_roles(found[1].decode())
-            elif line.startswith(b"CREATE SCHEMA ") and not line.startswith(b"CREATE SCHEMA IF "):
-                line = line.replace(b"SCHEMA ", b"SCHEMA IF NOT EXISTS ", 1)
+            elif waits_for:  # within a text of several lines
+                waits_for = _unclosed(line, waits_for)
+                line = line if keeps else b""
             else:
-                in_copy, ended = bool(_COPY.match(line)), ended or _END in line
+                waits_for = _unclosed(line, b"")
+                line = self._kept(line)
+                keeps, in_copy, ended = bool(line), bool(_COPY.match(line)), ended or _END in line
             yield line
         if in_copy or not ended:
             raise LoadError("the dump is cut: its end is missing")
+
+    def _kept(self, line: bytes) -> bytes:
+        """Return the first line of a statement, or nothing."""
+        if line.startswith(b"CREATE ROLE "):
+            raise InputError("the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump")
+        if found := _SETTING.match(line):
+            self.settings.append(found[1].decode(errors="replace"))
+            return b""
+        if found := _EXTENSION.match(line):
+            self._extend(found[1].decode(), (found[2] or b"public").decode())
+            return b""
+        if _DROPPED.match(line):
+            return b""
+        if found := _VERSION.match(line):
+            self.version = found[1].decode(errors="replace")
+        elif found := _POLICY.match(line):
+            self._make_roles(found[1].decode())
+        return re.sub(rb"^CREATE SCHEMA (?!IF )", b"CREATE SCHEMA IF NOT EXISTS ", line)
 
     def _make_roles(self, names: str) -> None:
         if isinstance(self.server, Cluster):
@@ -250,17 +242,14 @@ class _Feed(threading.Thread):
 
     def _extend(self, name: str, schema: str) -> None:
         owner = f" AUTHORIZATION {OWNER}" if isinstance(self.server, Cluster) else ""
-        try:
-            with self.server.connect() as connection:
-                if schema != "pg_catalog":
-                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}{owner}")
-                connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
-        except psycopg.Error as error:
-            reason = reason_of(error)
-            raise PreflightError(
-                f"the dump needs the extension {name}, which this PostgreSQL cannot create: {reason}; "
-                "install it, or choose another installation (level key 'postgres')"
-            ) from error
+        lacking = (
+            f"the dump needs the extension {name}: install it, or choose another installation (level key 'postgres'); "
+            "this PostgreSQL cannot create it"
+        )
+        with asking(lacking, PreflightError), self.server.connect() as connection:
+            if schema != "pg_catalog":
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}{owner}")
+            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
 
 
 def _unclosed(line: bytes, waits_for: bytes) -> bytes:
@@ -278,55 +267,51 @@ def _unclosed(line: bytes, waits_for: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _text(path: Path, shell: Shell, folder: Path) -> Iterator[Iterator[bytes]]:
+def _text(path: Path, shell: Shell, folder: Path) -> Iterator[IO[bytes]]:
+    """Open a dump as SQL, which other forms than plain and gzip become in ``folder`` first."""
     kind = kind_of(path)
     with contextlib.ExitStack() as stack:
-        if kind in ("custom", "tar", "directory"):
-            sql = folder / "restore.sql"
-            stack.callback(files.remove, sql)
-            argv: list[str | Path] = [
-                _program("pg_restore").program("pg_restore"), "--create", "--no-owner", "--no-privileges",
-                "--no-comments", "--no-tablespaces", "--no-security-labels", "--file=-",
-            ]  # fmt: skip
-            source = None
-            if kind == "directory":
-                copy = files.make(folder / "restore")
-                stack.callback(files.remove, copy)
-                for one in path.iterdir():
-                    with one.open("rb") as part:
-                        files.copy(part, copy / one.name)
-                    shell.own(copy / one.name)
-                argv.append(copy)
-            else:
-                source = stack.enter_context(path.open("rb"))
-            done = shell.run(argv, stdin=source, stdout=sql, timeout_s=FILL_LIMIT_S)
-            done.insist(LoadError, f"the dump {path.name} cannot be read")
-            yield stack.enter_context(sql.open("rb"))
-        elif kind in ("zstd", "lz4"):
-            program = which(kind)
-            if program is None:
-                raise PreflightError(f"the program {kind} is missing, which unpacks {path.name}: install it")
-            unpacked = folder / "restore.sql"
-            stack.callback(files.remove, unpacked)
-            source = stack.enter_context(path.open("rb"))
-            done = shell.run([program, "-dc"], stdin=source, stdout=unpacked, timeout_s=FILL_LIMIT_S)
-            done.insist(LoadError, f"the dump {path.name} cannot be unpacked")
-            yield stack.enter_context(unpacked.open("rb"))
-        else:
+        if kind in ("plain", "gzip"):
             with os_errors_as(LoadError, f"the dump {path.name} cannot be read"):
                 opened: Any = gzip.open if kind == "gzip" else open
                 yield stack.enter_context(opened(path, "rb"))
+            return
+        sql, source = folder / "restore.sql", None
+        stack.callback(files.remove, sql)
+        argv: list[str | Path] = [
+            _program("pg_restore"), "--create", "--no-owner", "--no-privileges",
+            "--no-comments", "--no-tablespaces", "--no-security-labels", "--file=-",
+        ] if kind in ("custom", "tar", "directory") else [_unpacker(kind, path), "-dc"]  # fmt: skip
+        if kind == "directory":
+            copy = files.make(folder / "restore")
+            stack.callback(files.remove, copy)
+            for one in path.iterdir():
+                with one.open("rb") as part:
+                    files.copy(part, copy / one.name)
+                shell.own(copy / one.name)
+            argv.append(copy)
+        else:
+            source = stack.enter_context(path.open("rb"))
+        done = shell.run(argv, stdin=source, stdout=sql, timeout_s=FILL_LIMIT_S)
+        done.insist(LoadError, f"the dump {path.name} cannot be read")
+        yield stack.enter_context(sql.open("rb"))
 
 
-def _program(name: str, *, restricted: bool = False) -> Installation:
+def _unpacker(kind: str, path: Path) -> Path:
+    if program := which(kind):
+        return program
+    raise PreflightError(f"the program {kind} is missing, which unpacks {path.name}: install it")
+
+
+def _program(name: str, *, restricted: bool = False) -> Path:
+    """Return the newest; ``restricted``: with the command ``\\restrict``."""
+
+    def restricts(one: Installation) -> bool:
+        minor = int(f"{one.version}.0".split(".")[1])  # a beta has none
+        return one.major >= 18 or minor >= _RESTRICTED_MINORS.get(one.major, 99)
+
     found = [one for one in installations() if one.program(name).exists()]
-    if restricted:
-        found = [
-            one
-            for one in found
-            if one.major >= 18
-            or int(f"{one.version}.0".split(".")[1]) >= _RESTRICTED_MINORS.get(one.major, 99)
-        ]
+    found = [one for one in found if restricts(one) or not restricted]
     if not found:
         needs = (
             " with the command \\restrict, as the minor versions from August 2025 on have"
@@ -334,7 +319,7 @@ def _program(name: str, *, restricted: bool = False) -> Installation:
             else ""
         )
         raise PreflightError(f"no PostgreSQL here has {name}{needs}")
-    return max(found, key=lambda one: one.major)
+    return max(found, key=lambda one: one.major).program(name)
 
 
 def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
@@ -358,15 +343,9 @@ def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
     path = cache / f"{secrets.token_hex(8)}.part"
     try:
         argv: list[str | Path] = [
-            _program("pg_dump").program("pg_dump"),
-            "--format=custom",
-            "--no-owner",
-            "--no-privileges",
-            "--no-publications",
-            "--no-subscriptions",
-            f"--lock-wait-timeout={_LOCK_LIMIT_MS}",
-            *(f"--table={table}" for table in data.tables),
-        ]
+            _program("pg_dump"), "--format=custom", "--no-owner", "--no-privileges", "--no-publications",
+            "--no-subscriptions", f"--lock-wait-timeout={_LOCK_LIMIT_MS}", *(f"--table={table}" for table in data.tables),
+        ]  # fmt: skip
         done = remote.shell().run(argv, stdout=path, timeout_s=FILL_LIMIT_S)
         done.insist(PreflightError, f"service {data.service} cannot be dumped")
         found = data.changed(sha256=_hash(path), mib=size >> 20)
@@ -382,10 +361,8 @@ def _kept(data: Data) -> Path:
 
 def _hash(path: Path) -> str:
     total = hashlib.sha256()
-    try:
+    with os_errors_as(InputError, f"the dump {path.name} cannot be read"):
         for one in [path] if path.is_file() else sorted(path.iterdir()):
             with one.open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
-    except OSError as reason:
-        raise InputError(f"the dump {path.name} cannot be read: {reason.strerror}") from reason
     return total.hexdigest()

@@ -172,10 +172,10 @@ def find_installation(name: str | None = None) -> Installation:
 def found(name: str) -> Installation | None:
     """Return the first installation of a version, perhaps with its builder."""
     version, _, builder = name.partition(" ")
-    for i in installations():
-        if (i.version == version or i.version.startswith(f"{version}.")) and builder in ("", i.builder):
-            return i
-    return None
+    alike = (
+        i for i in installations() if f"{i.version}.".startswith(f"{version}.") and builder in ("", i.builder)
+    )
+    return next(alike, None)
 
 
 def find_pgbench(*, abroad: bool = False) -> Installation:
@@ -244,8 +244,7 @@ def _obstacle(shell: Shell, installation: Installation) -> str | None:
     try:
         for name in ("postgres", "initdb"):
             done = shell.run([installation.program(name), "--version"], timeout_s=20)
-            if done.returncode != 0:
-                return done.complaint
+            done.insist(TrialError, name)
     except TrialError as reason:
         return str(reason)
     return None

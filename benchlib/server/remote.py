@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import psycopg
 
@@ -39,12 +39,8 @@ _NO_CHECKPOINT = (
     "no CHECKPOINT, so trials start with dirty buffers (version 15 on: GRANT pg_checkpoint TO the role)"
 )
 _READS = "reads the database that is there, in read-only transactions; creates nothing"
-_IGNORES = "“{}” ignores connection options: its pooler cannot be used"
 _OMITTED_PARAMETERS = ("service", "servicefile", "connect_timeout", "application_name")
 _INHERITED_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
-
-
-_READ_ONLY: dict[str, SettingValue] = {"default_transaction_read_only": "on"}
 _CALLS_S = 2.0
 
 
@@ -64,9 +60,8 @@ class Remote(Server):
             self._parameters = {"password": connection.info.password} if connection.info.password else {}
             self.maintenance = self.database = connection.info.dbname
             self._options = connection.info.options
-            self._schema = ""
-        if self.in_place:
-            self._begin_sessions_with({})
+        self._forced = {"default_transaction_read_only": "on"} if self.in_place else dict[str, str]()
+        self._begin_sessions_with({})
 
     def preflight(
         self,
@@ -95,21 +90,22 @@ class Remote(Server):
             allowed = [f"a new {'schema' if target.own_schema else 'database'}"]
             allowed += ["CHECKPOINT" if role["may_checkpoint"] else _NO_CHECKPOINT]
             allowed += [f"{name} for the whole server" for name in sorted(server_wide)]
-            brakes = (target.brakes or Brakes()).bounds(connection) if self.in_place else {}
-            program = find_pgbench(abroad=True)
-            if connection.pgconn.ssl_in_use and not program.encrypts:
+            program, over_tls = find_pgbench(abroad=True), connection.pgconn.ssl_in_use
+            if over_tls and not program.encrypts:
                 raise PreflightError(f"“{target.server}” uses TLS, unlike {program.label}: install another")
-            encrypted = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
-            name = "server by URI" if "://" in target.server else f"service {target.server}"
             offers = {
                 "connections": rights.connections(connection, clients),
-                "rights": _READS if self.in_place else ", ".join(allowed),
-                "brakes": ", ".join(f"{name} {bound:g}" for name, bound in brakes.items()),
-                "disk": ""
-                if self.in_place
-                else f"about {needs_mib:,} MiB needed per level; a server cannot report its free space",
+                "rights": ", ".join(allowed),
+                "brakes": "",
+                "disk": f"about {needs_mib:,} MiB needed per level; a server cannot report its free space",
                 "host": "sampled by the server" if role["may_read_files"] else f"not sampled: {HOST_GRANTS}",
             }
+            if self.in_place:
+                bounds = (target.brakes or Brakes()).bounds(connection).items()
+                brakes = ", ".join(f"{name} {bound:g}" for name, bound in bounds)
+                offers |= {"rights": _READS, "brakes": brakes, "disk": ""}
+        name = "server by URI" if "://" in target.server else f"service {target.server}"
+        encrypted = "encrypted" if over_tls else "not encrypted"
         about = (name, f"PostgreSQL {version}, {encrypted}")
         return [about, *((f"{name}, {subject}", text) for subject, text in offers.items() if text)]
 
@@ -122,35 +118,29 @@ class Remote(Server):
             ServerError: the database or schema cannot be used.
 
         """
-        remote = cls(target)
-        if target.in_place:
-            return remote._opened_in_place()
-        # a new one for every level
-        name = f"{target.own_schema or 'benchlib'}_{secrets.token_hex(6)}"
-        what: Literal["schema", "database"] = "schema" if target.own_schema else "database"
-        created = Created(server=target.server, what=what, name=name, template=template or "template0")
+        remote, own = cls(target), target.own_schema
         with _reaching(target) as connection:
             rights.require(connection, target, {}, template)
-            scope.note(created)
-            created.make(connection)
-        if target.own_schema:
-            remote._schema = name
-            remote._begin_sessions_with({})
-        else:
-            remote.database = name
-        schema = remote.value("SELECT current_schema()")
-        if target.own_schema and schema != name:
-            # pgbench would drop and create its tables in another schema
-            raise PreflightError(_IGNORES.format(target.server))
+            if target.in_place:
+                remote._bounds = (target.brakes or Brakes()).bounds(connection)
+            else:
+                created = Created(
+                    server=target.server,
+                    what="schema" if own else "database",
+                    name=f"{own or 'benchlib'}_{secrets.token_hex(6)}",  # a new one for every level
+                    template=template or "template0",
+                )
+                scope.note(created)
+                created.make(connection)
+                if own:
+                    remote._forced = {"search_path": created.name}
+                    remote._begin_sessions_with({})
+                else:
+                    remote.database = created.name
+        # else pgbench would drop and create its tables in another schema, or write
+        if any(remote.value(f"SHOW {name}") != value for name, value in remote._forced.items()):
+            raise PreflightError(f"“{target.server}” ignores connection options: its pooler cannot be used")
         return remote
-
-    def _opened_in_place(self) -> Self:
-        with _reaching(self.target) as connection:
-            rights.require(connection, self.target, {})
-            self._bounds = (self.target.brakes or Brakes()).bounds(connection)
-        if self.value("SHOW transaction_read_only") != "on":
-            raise PreflightError(_IGNORES.format(self.target.server))
-        return self
 
     def calls_per_s(self) -> float:
         """Return the transactions per second of all databases.
@@ -185,7 +175,7 @@ class Remote(Server):
 
     def vacuum(self, options: str) -> None:
         """Vacuum; in a schema only benchlib's tables."""
-        if not self._schema:
+        if "search_path" not in self._forced:
             super().vacuum(options)
             return
         for table in self.query(read_sql("schema_tables")):
@@ -223,7 +213,7 @@ class Remote(Server):
             SettingError: a setting was refused or did not take effect.
 
         """
-        self.want({**settings, **(_READ_ONLY if self.in_place else {})})
+        self.want({**settings, **({} if self.target.own_schema else self._forced)})
         values = {name: spelled(value) for name, value in settings.items()}
         with asking(), self.connect(self.maintenance) as connection:
             missing, self._server_wide = rights.missing_for_settings(connection, self.target, settings)
@@ -242,9 +232,7 @@ class Remote(Server):
 
     def _begin_sessions_with(self, values: Mapping[str, str]) -> None:
         options = [self._options] if self._options else []
-        search_path = {"search_path": self._schema} if self._schema else {}
-        read_only = {name: str(value) for name, value in _READ_ONLY.items()} if self.in_place else {}
-        for name, value in {**search_path, **values, **read_only}.items():
+        for name, value in {**values, **self._forced}.items():
             escaped = re.sub(r"[\s\\]", r"\\\g<0>", value)
             options.append(f"-c{name}={escaped}")
         self._parameters["options"] = " ".join(options)

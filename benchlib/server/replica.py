@@ -8,7 +8,7 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from benchlib.errors import ServerError
-from benchlib.host.shell import Shell, error_lines, ticks
+from benchlib.host.shell import Process, Shell, error_lines, stop, ticks
 from benchlib.plan.level import SettingValue
 from benchlib.server import relay
 from benchlib.server.cluster import SUPERUSER, Cluster, failure_reason, log_lines, log_text
@@ -24,36 +24,6 @@ class Source:
     delay_ms: float | None = None
 
 
-class Relay:
-    """A proxy process that delays traffic; connect to ``sockets``.
-
-    Raises:
-        ServerError: it did not start.
-
-    """
-
-    def __init__(self, replica: Cluster, source: Source) -> None:
-        self.sockets = replica.shell.make_directory(replica.folder / "d")
-        name = f".s.PGSQL.{source.port}"
-        near, log, user = self.sockets / name, replica.folder / "relay.log", replica.shell.user or ""
-        far = f"{source.host}/{name}" if source.host.startswith("/") else f"{source.host}:{source.port}"
-        self._process = Shell().start(
-            [sys.executable, "-I", "-S", relay.__file__, near, far, str(source.delay_ms), user], log=log
-        )
-        for _ in ticks(30.0):
-            if near.exists():
-                return
-            if self._process.poll() is not None:
-                break
-        self.stop()
-        raise ServerError(f"the delay proxy did not start: {failure_reason(log_text(replica.shell, log))}")
-
-    def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-
 class Replica(Cluster):
     """A replica in a subdirectory of a cluster.
 
@@ -67,7 +37,8 @@ class Replica(Cluster):
         self.before_start: Callable[[], None] = lambda: None
         self.role = beside.role
         self._source, self._basebackup = source, basebackup
-        self._relay: Relay | None = None
+        self._near = self.folder / "d"
+        self._relay: Process | None = None
 
     def follow(self) -> None:
         """Call :meth:`copy`, then :meth:`stream`."""
@@ -102,7 +73,7 @@ class Replica(Cluster):
         """
         self.before_start()
         if self._source.delay_ms:
-            self._relay = Relay(self, self._source)
+            self._relay = self._delayed()
         conninfo = make_conninfo(
             host=self.upstream, port=self._source.port, user=SUPERUSER, application_name=self.name
         )
@@ -116,10 +87,25 @@ class Replica(Cluster):
         self.configure(settings | standby)
         self.start()
 
+    def _delayed(self) -> Process:
+        """Start the proxy that delays traffic."""
+        source, name = self._source, f".s.PGSQL.{self._source.port}"
+        near, log = self.shell.make_directory(self._near) / name, self.folder / "relay.log"
+        far = f"{source.host}/{name}" if source.host.startswith("/") else f"{source.host}:{source.port}"
+        words: list[str | Path] = [near, far, str(source.delay_ms), self.shell.user or ""]
+        process = Shell().start([sys.executable, "-I", "-S", relay.__file__, *words], log=log)
+        for _ in ticks(30.0):
+            if near.exists():
+                return process
+            if process.poll() is not None:
+                break
+        stop(process)
+        raise ServerError(f"the delay proxy did not start: {failure_reason(log_text(self.shell, log))}")
+
     @property
     def upstream(self) -> str:
         """The WAL source as libpq's ``host``."""
-        return str(self._relay.sockets) if self._relay else self._source.host
+        return str(self._near) if self._relay else self._source.host
 
     def loss(self) -> str:
         """Return a message that the replica failed."""
@@ -131,4 +117,4 @@ class Replica(Cluster):
         """Stop the server and the proxy."""
         super().stop(immediately=immediately)
         if self._relay:
-            self._relay.stop()
+            stop(self._relay)

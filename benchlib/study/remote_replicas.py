@@ -17,7 +17,7 @@ from benchlib.plan.level import Level
 from benchlib.server.cluster import Cluster, NetworkAccess, open_cluster
 from benchlib.server.installations import find_installation
 from benchlib.server.replica import Replica, Source
-from benchlib.server.server import Session, asking
+from benchlib.server.server import asking
 from benchlib.server.templates import workshop
 from benchlib.study.calls import CLOCK, Send, clock_offset, failure
 from benchlib.study.fleet import Hosts
@@ -88,9 +88,10 @@ class RemoteReplica(Replica):
         """Whether the call on the host is active."""
         return self._task is not None and not self._task.done()
 
-    def connect(self, dbname: str | None = None, *, as_load: bool = False) -> Session:
-        """Return a superuser connection over the network."""
-        return self.session(self._at.address, self.port, dbname, self._at.password, as_load=as_load)
+    @property
+    def reached_at(self) -> tuple[str, str | None]:
+        """The address and the password of the network."""
+        return self._at.address, self._at.password
 
     def follow(self) -> None:
         """Start the replica and wait until it streams, else raise ServerError or StudyError."""

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+from pathlib import Path
 
 import psutil
 import psycopg
@@ -12,9 +13,9 @@ from clusters import eventually
 from benchlib.errors import ServerError, SettingError
 from benchlib.host.shell import Shell, server_user
 from benchlib.host.sweep import processes_of
-from benchlib.server.cluster import Cluster, NetworkAccess, refusal
+from benchlib.server.cluster import Cluster, NetworkAccess
 from benchlib.server.installations import find_installation
-from benchlib.server.replica import Relay, Source
+from benchlib.server.replica import Replica, Source
 
 
 def postmaster(cluster: Cluster) -> psutil.Process:
@@ -75,14 +76,6 @@ def test_what_did_not_take_ends_the_server_with_the_reason_in_one_line(settings,
     cluster.configure({"work_mem": "8MB"})
     cluster.start()
     assert cluster.running
-
-
-@pytest.mark.pg
-def test_refused_settings_are_reported_with_the_servers_message_without_a_start(installed):
-    unknown = "unrecognized configuration parameter"
-    refused = refusal(installed("18"), {"work_memory": "8MB", "jitt": False})
-    assert refused == f'{unknown} "work_memory"; {unknown} "jitt"'
-    assert refusal(installed("18"), {"work_mem": "8MB", "zero_damaged_pages": True}) is None
 
 
 @pytest.mark.pg
@@ -164,9 +157,11 @@ def test_who_comes_by_the_network_comes_by_one_address_from_one_place_with_a_pas
     assert secret not in f"{cluster.log_text()} {cluster.network} {server.cmdline()}"
 
 
-def test_a_relay_that_cannot_start_says_why(scratch):
-    replica = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
-    replica.shell.make_directory(replica.folder)
+def test_a_delay_proxy_that_cannot_start_says_why(scratch):
+    primary = Cluster(Shell(server_user()), find_installation("18"), scratch / ("long" * 25))
+    replica = Replica(primary, 1, Source("/nowhere", 5432, {}, 2), Path())
+    primary.make_folders()
+    replica.make_folders()
     with pytest.raises(ServerError, match=r"^the delay proxy did not start: .*path too long"):
-        Relay(replica, Source("/nowhere", 5432, {}, 2))
+        replica.stream()
     assert processes_of(scratch) == []

@@ -46,7 +46,6 @@ def fill(shell: Shell, ground: Path) -> Path:
     folder = ground / "source"
     (folder / "base" / "5").mkdir(parents=True, mode=0o750)
     (folder / "empty").mkdir()
-    (folder / "nothing").touch()
     (folder / "base" / "5" / "small").write_bytes(b"x" * 8191)
     (folder / "base" / "5" / "large").write_bytes(os.urandom(24 * MIB + 17))
     with (folder / "base" / "holes").open("wb") as file:

@@ -4,15 +4,13 @@ import gzip
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import threading
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from clusters import eventually, hurried
+from clusters import hurried
 
 from benchlib.errors import BenchlibError, InputError, LoadError, PreflightError, ServerError
 from benchlib.host.shell import Shell, which
@@ -101,22 +99,21 @@ def plain(shop) -> str:
     return (shop.dumps / "plain.sql").read_text()
 
 
+def data_of(path, tell=print) -> Data:
+    return pinned(Data(file=str(path)), None, tell)
+
+
 @pytest.fixture
-def restored(new_cluster, scratch, tmp_path):
+def restored(started, scratch, tmp_path):
     """Restore a dump, a path or a text, into a new cluster that has no network."""
 
-    def restore_it(dump, version="18", tell=lambda _: None) -> Cluster:
-        try:
-            cluster = new_cluster(version)
-        except PreflightError as reason:
-            pytest.skip(str(reason))
-        cluster.configure({})
-        cluster.start(cut_off=True)
+    def restore_it(dump, version="18", tell=print) -> Cluster:
+        cluster = started(version, cut_off=True)
         if not isinstance(dump, Path):
             (tmp_path / "own.sql").write_text(dump)
             dump = tmp_path / "own.sql"
         try:
-            restore(pinned(Data(file=str(dump)), None, tell), cluster, cluster.shell, scratch, tell)
+            restore(data_of(dump), cluster, cluster.shell, scratch, tell)
         finally:
             assert not list(scratch.glob("restore*")), "no copy of the data is left"
         return cluster
@@ -146,10 +143,8 @@ def test_every_form_restores_the_same_rows_by_a_role_that_is_no_superuser(form, 
     )
     if form != "inserts":  # without --create the dump has no settings
         told = [line for line in lines if "which is not applied" in line]
-        assert [re.search("sets (.*), which", line)[1] for line in told] == [
-            "work_mem TO '9MB'",
-            "jit TO 'off'",
-        ]
+        settings = [re.search("sets (.*), which", line)[1] for line in told]
+        assert settings == ["work_mem TO '9MB'", "jit TO 'off'"]
         assert cluster.value("SHOW work_mem") == "4MB"
 
 
@@ -212,20 +207,13 @@ def test_a_cut_dump_is_one_error(shop, plain, restored, tmp_path):
         ('ALTER TABLE "it\'s" OWNER TO x;\n', ""),
         ("ALTER TABLE t ALTER c SET DEFAULT ' OWNER TO ';\n", None),
         ("-- Dumped from database version \n", None),
+        ("ALTER DATABASE x SET a = '\n';\n", ""),
     ],
 )
 def test_which_statements_reach_the_server(statement, kept):
     end = "-- PostgreSQL database dump complete\n"
-    feed = datasets._Feed(iter(f"{statement}{end}".encode().splitlines(keepends=True)), Cluster, None)
-    assert b"".join(feed._lines()).decode() == (statement if kept is None else kept) + end
-
-
-def test_a_beta_version_has_no_minor_version(monkeypatch):
-    beta = installations.Installation("17beta1", Path("/"), "x")
-    monkeypatch.setattr(datasets, "installations", lambda: [beta])
-    monkeypatch.setattr(Path, "exists", lambda _: True)
-    with pytest.raises(PreflightError, match="psql with the command"):
-        datasets._program("psql", restricted=True)
+    dump = datasets._Dump(iter(f"{statement}{end}".encode().splitlines(keepends=True)), Cluster)
+    assert b"".join(dump.lines()).decode() == (statement if kept is None else kept) + end
 
 
 NO_DUMPS = {"nothing": b"", "zeros": b"\0" * 900, "SQLite": b"SQLite format 3\0" + b"\0" * 90}
@@ -234,12 +222,15 @@ NO_DUMPS = {"nothing": b"", "zeros": b"\0" * 900, "SQLite": b"SQLite format 3\0"
 @pytest.mark.parametrize("contents", NO_DUMPS)
 def test_what_is_no_dump_is_named(contents, tmp_path):
     (tmp_path / "x").write_bytes(NO_DUMPS[contents])
-    with pytest.raises(InputError, match="x is no dump of pg_dump"):
-        pinned(Data(file=str(tmp_path / "x")), None, print)
     os.mkfifo(tmp_path / "pipe")
-    for name, reason in (("missing", "cannot be read: No such file"), ("", "no dump"), ("pipe", "no file")):
+    for name, reason in (
+        ("x", "x is no dump of pg_dump"),
+        ("missing", r"cannot be read \(No such file"),
+        ("", "no dump"),
+        ("pipe", "no file"),
+    ):
         with pytest.raises(InputError, match=reason):
-            pinned(Data(file=str(tmp_path / name)), None, print)
+            data_of(tmp_path / name)
 
 
 def test_a_newer_dump_is_restored_or_names_both_versions(shop, plain, restored):
@@ -251,17 +242,14 @@ def test_a_newer_dump_is_restored_or_names_both_versions(shop, plain, restored):
         restored(own, "15")
 
 
-def test_a_server_that_restores_reaches_no_network(started, new_cluster):
+def test_a_server_that_restores_reaches_no_network(started):
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        reach = (
-            f"COPY (SELECT) TO PROGRAM 'bash -c \"echo > /dev/tcp/127.0.0.1/{listener.getsockname()[1]}\"'"
-        )
+        port = listener.getsockname()[1]
+        reach = f"COPY (SELECT) TO PROGRAM 'bash -c \"echo > /dev/tcp/127.0.0.1/{port}\"'"
         started().execute(reach)
-        cluster = new_cluster()
+        cluster = started(cut_off=True)
         if not cluster.can_be_cut_off():
             pytest.skip("the servers' user can make no namespaces")
-        cluster.configure({})
-        cluster.start(cut_off=True)
         with pytest.raises(ServerError, match=r"program .* failed"):
             cluster.execute(reach, dbname="postgres")
 
@@ -269,17 +257,20 @@ def test_a_server_that_restores_reaches_no_network(started, new_cluster):
 def test_a_changed_dump_does_not_go_on(shop, new_cluster, scratch, tmp_path):
     path = tmp_path / "shop.sql"
     shutil.copy(shop.dumps / "plain.sql", path)
-    saved = pinned(Data(file=str(path)), None, print)
-    assert pinned(Data(file=str(path)), saved, print) == saved
+    saved = data_of(path)
+    asked = Data(file=str(path))
+    assert pinned(asked, saved, print) == saved
     path.write_text(path.read_text().replace("it's", "its"))
-    with pytest.raises(InputError, match=r"shop.sql has changed since the study began"):
-        pinned(Data(file=str(path)), saved, print)
-    with pytest.raises(InputError, match=r"shop.sql has changed since the study began"):
-        restore(saved, new_cluster(), Shell(), scratch, print)
+    for again in (
+        lambda: pinned(asked, saved, print),
+        lambda: restore(saved, new_cluster(), Shell(), scratch, print),
+    ):
+        with pytest.raises(InputError, match=r"shop.sql has changed since the study began"):
+            again()
 
 
 def test_the_size_of_the_data_is_part_of_the_check_of_the_disk(shop):
-    data = pinned(Data(file=str(shop.dumps / "plain.sql")), None, print).changed(mib=5_000)
+    data = data_of(shop.dumps / "plain.sql").changed(mib=5_000)
     workload = Workload(name="own", title="Own", data=data, scripts=(Script(sql="SELECT 1;"),))
     assert workload.data_mib(3) - workload.changed(data=data.changed(mib=0)).data_mib(3) == 5_000
 
@@ -302,7 +293,7 @@ def cached(tmp_path) -> list[str]:
     return [path.name for path in (tmp_path / "cache" / "dumps").iterdir()]
 
 
-def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, new_cluster, scratch, tmp_path):
+def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, started, scratch, tmp_path):
     xid = "SELECT txid_snapshot_xmax(txid_current_snapshot())"
     lines, data = list[str](), Data(service="boss", tables=("stock",))
     with served.given("ALTER ROLE boss SET log_statement = 'all'"):
@@ -317,9 +308,7 @@ def test_a_service_is_dumped_once_in_one_snapshot_that_writes_nothing(served, ne
     with pytest.raises(InputError, match=r"dump is not in .*dumps: choose another study name"):
         pinned(data, found.changed(sha256="0" * 64), print)
     assert "dumping 1 tables of service boss" in lines[0]
-    cluster = new_cluster()
-    cluster.configure({})
-    cluster.start(cut_off=True)
+    cluster = started(cut_off=True)
     restore(found, cluster, cluster.shell, scratch, print)
     assert cluster.value("SELECT sum(i) FROM public.stock") == 999 * 500
     assert cluster.value("SELECT to_regclass('public.other')") is None
@@ -345,28 +334,10 @@ def test_a_service_that_cannot_be_dumped_leaves_no_file(served, tmp_path, monkey
     assert cached(tmp_path) == []
 
 
-def test_an_interrupted_dump_leaves_no_file(served, tmp_path):
-    """Ctrl-C while pg_dump waits for a lock."""
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'pg_dump'"
-
-    def interrupt():
-        eventually(lambda: served.cluster.value(waits, "postgres") == 1)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with served.cluster.connect("postgres") as connection, connection.transaction():
-        connection.execute("LOCK TABLE pg_catalog.pg_ts_config IN ACCESS EXCLUSIVE MODE")
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            pinned(Data(service="boss", tables=("stock",)), None, print)
-        thread.join()
-    assert cached(tmp_path) == []
-
-
 def test_on_an_external_server_a_dump_has_a_database_of_its_own(shop, place, plain, scratch, tmp_path):
     path = tmp_path / "own.sql"
     path.write_text(re.sub("(?m)^CREATE POLICY .*\n", "", plain))
-    data, lines = pinned(Data(file=str(path)), None, print), list[str]()
+    data, lines = data_of(path), list[str]()
     remote = place("maker")
     restore(data, remote, remote.shell(), scratch, lines.append)
     assert contents(remote) == contents(shop)
@@ -404,7 +375,7 @@ def test_code_that_a_dump_leaves_in_the_database_never_runs_as_superuser(tmp_pat
     work = Workload(
         name="w",
         title="w",
-        data=pinned(Data(file=str(tmp_path / "hostile.sql")), None, print),
+        data=data_of(tmp_path / "hostile.sql"),
         load_sql="INSERT INTO orders VALUES (1)",
         unanalyzed_sql="INSERT INTO orders VALUES (2)",
         scripts=(Script(sql="INSERT INTO orders VALUES (3);\nSELECT n FROM counted;\n"),),

@@ -144,10 +144,7 @@ def test_what_holds_no_server_is_none(tmp_path):
 
 
 def test_each_folder_is_listed_once_and_the_embedded_ones_first(tmp_path, monkeypatch):
-    wheel, system = (
-        fake(tmp_path / "wheel/pginstall18/bin", "18.4"),
-        fake(tmp_path / "lib" / "15" / "bin", "15.18"),
-    )
+    wheel, system = fake(tmp_path / "wheel/pginstall18/bin", "18.4"), fake(tmp_path / "lib/15/bin", "15.18")
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "postgres").symlink_to(system / "postgres")
     monkeypatch.setattr(module, "_WHEELS", ((EMBEDDED, "one"),))

@@ -1,7 +1,6 @@
 """Missing rights on an external server are reported in one line before any change."""
 
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +40,14 @@ def refusal(*args: Any, **kwargs: Any) -> str:
 
 def test_the_check_reports_connections_rights_disk_and_host(foreign):
     foreign.wait_until_alone()
-    database = "a new database, "
-    for target, settings, words in (
-        (WIDE, {"work_mem": "8MB", **TIMEOUT}, {
-            "": f"PostgreSQL {foreign.cluster.version()}, not encrypted",
-            "connections": "9 needed of 97",
-            "rights": f"{database}CHECKPOINT, checkpoint_timeout for the whole server",
-            "disk": "about 50 MiB needed",
-            "host": "sampled by the server",
-        }),
-        ("maker", {}, {
-            "rights": f"{database}no CHECKPOINT, so trials start with dirty buffers",
-            "host": "not sampled: GRANT pg_read_server_files TO ",
-        }),
-    ):  # fmt: skip
-        offers = check(target, settings)
-        assert {name: offers[name][: len(start)] for name, start in words.items()} == words
+    offers, of_maker = check(WIDE, {"work_mem": "8MB", **TIMEOUT}), check("maker")
+    assert offers[""] == f"PostgreSQL {foreign.cluster.version()}, not encrypted"
+    assert offers["connections"].startswith("9 needed of 97")
+    assert offers["rights"] == "a new database, CHECKPOINT, checkpoint_timeout for the whole server"
+    assert "50 MiB" in offers["disk"]
+    assert offers["host"] == "sampled by the server"
+    assert "no CHECKPOINT" in of_maker["rights"]
+    assert of_maker["host"].startswith("not sampled: GRANT pg_read_server_files TO ")
     assert str(foreign.cluster.sockets) not in str(check(foreign.uri("postgres")))
 
 
@@ -100,10 +91,7 @@ def test_a_server_that_cannot_be_reached(services, foreign, monkeypatch):
     unknown = "^cannot use external server “no-such-service”: definition of service.*PGSERVICEFILE"
     assert re.search(unknown, refusal("no-such-service"))
     assert 'database "nowhere" does not exist' in refusal(foreign.uri("postgres", "nowhere"))
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and does not listen
-        port = bound.getsockname()[1]
-        assert "Connection refused" in refusal(f"postgresql://boss@127.0.0.1:{port}/postgres")
+    assert "Connection refused" in refusal("postgresql://boss@127.0.0.1:1/postgres")
     services.write_text(foreign.service("boss"))
     assert "no password supplied; passwords come from the service file, PGPASSWORD or .pgpass" in refusal()
     with monkeypatch.context() as patch:
@@ -158,7 +146,7 @@ def test_two_runs_on_one_server_are_not_at_once():
         with sole_run("guest", 1):
             pass  # the same run, by another service
         with (
-            pytest.raises(HostBusyError, match="is in progress on external server “guest”"),
+            pytest.raises(HostBusyError, match="in progress on external server “guest”"),
             sole_run("guest", 2),
         ):
             pass

@@ -25,9 +25,8 @@ def change(server, sql):
 
 def test_a_change_costs_time_size_and_wal_and_statistics_are_new(server):
     assert server.value(ANALYZED) == 0
-    cost = change(
-        server, "CREATE INDEX CONCURRENTLY a ON t (i); VACUUM t;\nCREATE STATISTICS s ON i, j FROM t;"
-    )
+    sql = "CREATE INDEX CONCURRENTLY a ON t (i); VACUUM t;\nCREATE STATISTICS s ON i, j FROM t;"
+    cost = change(server, sql)
     size = server.value("SELECT pg_relation_size('a')")
     assert (cost.seconds > 0, cost.size_bytes >= size, cost.wal_bytes > size / 2) == (True, True, True)
     assert server.value(ANALYZED) == 2
@@ -37,9 +36,7 @@ def test_a_change_costs_time_size_and_wal_and_statistics_are_new(server):
 
 FAILS = {
     "SELECT 1;": "changes nothing in the database",
-    "CREATE INDEX a ON t (i); CREATE INDEX ON t (missing);": (
-        r'column "missing" does not exist; statement: CREATE INDEX ON t \(missing\);$'
-    ),
+    "CREATE INDEX a ON t (i); CREATE INDEX ON t (no);": r"statement: CREATE INDEX ON t \(no\);$",
     "SELECT pg_sleep(60);": r"statement timeout; statement: SELECT pg_sleep\(60\);$",
     "BEGIN; CREATE INDEX ON t (i);": "begins a transaction that it does not commit",
     "CREATE INDEX ON t (i)": "fails: .*syntax error",

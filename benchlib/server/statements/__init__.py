@@ -17,17 +17,15 @@ from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
 from benchlib.load.workloads.sql import for_pgbench, literal, one_of, spoken
 from benchlib.plan.metrics import number_words
 from benchlib.server.server import Server, asking, fetch, reason_of
-from benchlib.server.statements.logs import SAMPLES, normalised
+from benchlib.server.statements.coverage import SAMPLES, Row, check_use, chosen
 
-Row = Mapping[str, Any]
+Tables = dict[int, dict[str, Row]]
+"""Columns by their names, by the oid of their table."""
 _MIB_PER_SCALE = 32  # data and indexes
 _MAX_ELEMENTS, _MAX_PARAMETERS = 20, 250
 _READ_ROWS = 20_000
 """About how many rows of a table the samples come from."""
 _BEGIN = ["SET default_transaction_read_only = on", "SET statement_timeout = '60s'"]
-_READ_COMMANDS = {"SELECT", "WITH", "VALUES", "TABLE"}
-_WRITE_COMMANDS = {"INSERT", "UPDATE", "DELETE", "MERGE"}
-_WRITE_WORDS = _WRITE_COMMANDS | {"INTO", "NEXTVAL", "SETVAL"}
 _TYPED = re.compile(r"\b(interval|date|time|timestamp|timestamptz|jsonb?|uuid|inet)\s+(\$\d+)", re.IGNORECASE)
 """The normalised form of ``date '2024-02-29'``, which cannot be prepared."""
 _NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
@@ -43,10 +41,6 @@ _CONSTANTS = {r"LIMIT|FIRST|NEXT": "{rows_per_call}", "OFFSET": "0", r"SELECT|DI
 _ABSENT = "pg_stat_statements is not in that database: it needs shared_preload_libraries and CREATE EXTENSION"
 
 
-class _LeftOutError(Exception):
-    """The reason why a statement has no script."""
-
-
 def workload_of(
     server: Server, name: str, top: int, *, writes: bool, real: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
@@ -60,69 +54,54 @@ def workload_of(
         ServerError: the server refuses, or is gone.
 
     """
-    outcomes, scripts = dict[str, list[Row]](), list[dict[str, Any]]()
     with asking(), server.connect() as connection:
-        for statement in _BEGIN:
-            connection.execute(statement)
-        reader = _Reader(connection, real=real)
-        if not (opened := reader.rows("opened")):
-            raise PreflightError(_ABSENT)
-        scales = opened[0]["scales"]
-        for called in reader.rows("called"):
-            try:
-                if len(scripts) == top:
-                    raise _LeftOutError(f"they are not among the {top} most called")
-                sql = reader.script(called, scales, writes=writes)
-                title = normalised(called["query"])[:200]
-                scripts.append({"title": title, "weight": called["weight"], "sql": sql})
-                outcomes.setdefault("taken", []).append(called)
-            except _LeftOutError as reason:
-                outcomes.setdefault(f"left out, since {reason}", []).append(called)
-        lines = [_share(outcome, outcomes[outcome]) for outcome in sorted(outcomes, reverse=True)]
-        if not scripts:
-            raise InputError("; ".join(["no statement of pg_stat_statements can be run", *lines]))
+        reader = _Reader(connection, writes=writes, real=real)
+        scripts, lines = chosen(reader.rows("called"), top, "most called", reader.script)
         found = reader.rows("needed" if real else "made", oids=[*reader.tables])
+    where = "its data" if real else "tables like its own"
     tables = [[*columns.values()] for columns in reader.tables.values()]
-    keys = {"name": name, "prose": "; ".join(lines), "private": True, "pgbench_tables": False}
-    keys |= {"vacuum": [columns[0]["table"] for columns in tables], "scripts": scripts}
+    keys: dict[str, Any] = {
+        "name": name,
+        "title": f"The {len(scripts)} most called statements of a server, on {where}",
+        "prose": "; ".join(lines),
+        "private": True,
+        "pgbench_tables": False,
+        "vacuum": [columns[0]["table"] for columns in tables],
+        "scripts": scripts,
+    }
     if real:
-        title = f"The {len(scripts)} most called statements of a server, on its data"
         (needed,) = found
+        keys["data"] = {"tables": [] if needed["lacking"] else needed["tables"]}
         if needed["lacking"]:
             lines.append(f"data: the whole database, since the tables need {needed['lacking']}")
-        return keys | {
-            "title": title,
-            "data": {"tables": [] if needed["lacking"] else needed["tables"]},
-        }, lines
+        return keys, lines
+    scales = reader.scales
     rows = [filled(columns, scales) for columns in tables if columns[0]["rows"] > 0]
-    keys |= {
-        "title": f"The {len(scripts)} most called statements of a server, on tables like its own",
-        "prose": f"{keys['prose']}. Scale {scales} has the size of the original database.",
-        "load_sql": "\n".join([*(row["made"] for row in found), *rows]),
-        "mib_per_scale": _MIB_PER_SCALE,
-    }
+    keys["prose"] += f". Scale {scales} has the size of the original database."
+    keys |= {"load_sql": "\n".join([*(row["made"] for row in found), *rows]), "mib_per_scale": _MIB_PER_SCALE}
     return keys, [*lines, f"scale {scales} has the size of that database"]
 
 
 class _Reader:
-    def __init__(self, connection: psycopg.Connection[Any], *, real: bool) -> None:
-        self.connection, self.real = connection, real
-        self.tables: dict[int, dict[str, Row]] = {}
+    def __init__(self, connection: psycopg.Connection[Any], *, writes: bool, real: bool) -> None:
+        self.connection, self.writes, self.real = connection, writes, real
+        self.tables = Tables()
+        for statement in _BEGIN:
+            connection.execute(statement)
+        if not (opened := self.rows("opened")):
+            raise PreflightError(_ABSENT)
+        self.scales: int = opened[0]["scales"]
 
     def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
         return fetch(self.connection, (Path(__file__).parent / f"{query}.sql").read_text(), parameters)
 
-    def script(self, called: Row, scales: int, *, writes: bool) -> str:
-        """Return a script, or raise _LeftOutError."""
+    def script(self, called: Row) -> str:
+        """Return a script, or raise an InputError with the reason why there is none."""
         sql = _TYPED.sub(r"\2::\1", called["query"]).rstrip("; \n")
         texts = [text if kind != "text" else "''" for kind, text in spoken(sql)]
-        words = [text.upper() for kind, text in spoken(sql) if kind == "word"]
         if sql == "<insufficient privilege>":
-            raise _LeftOutError("this role may not read their text (GRANT pg_read_all_stats)")
-        if not words or words[0] not in _READ_COMMANDS | _WRITE_COMMANDS:
-            raise _LeftOutError("they neither read nor write rows")
-        if not writes and _WRITE_WORDS.intersection(words):
-            raise _LeftOutError("they write (--writes includes them)")
+            raise InputError("this role may not read their text (GRANT pg_read_all_stats)")
+        check_use(spoken(sql), writes=self.writes)
         try:
             for_pgbench(sql)
             # a prepared query cannot hold a second statement
@@ -130,20 +109,20 @@ class _Reader:
             parameters = self.rows("prepared")
             self.connection.execute("DEALLOCATE benchlib")
         except psycopg.errors.InsufficientPrivilege as reason:
-            raise _LeftOutError(f"{reason.diag.message_primary} (needs a GRANT)") from None
+            raise InputError(f"{reason.diag.message_primary} (needs a GRANT)") from None
         except (InputError, psycopg.Error) as reason:
             message = reason_of(reason) if isinstance(reason, psycopg.Error) else str(reason)
-            raise _LeftOutError(f"they cannot be prepared: {message}") from None
+            raise InputError(f"they cannot be prepared: {message}") from None
         names, tables = self._tables(texts)
         if not tables or len(parameters) > _MAX_PARAMETERS:
-            raise _LeftOutError(
+            raise InputError(
                 "they use no table" if not tables else "they have too many parameters for pgbench"
             )
         text, comment = " ".join(texts), f"-- {called['calls']:,.0f} calls of {number_words(called['ms'])} ms"
         limit = min(called["rows_per_call"], _MAX_ELEMENTS)
         uses = list[_Use]()
         for number, parameter in enumerate(parameters, 1):
-            source = _source(text, number, parameter, names, tables, real=self.real)
+            source = self._source(text, number, parameter, names, tables)
             listed = f"${number} /*, ... */" in sql  # a list of two or more in version 18
             count = limit if parameter["is_array"] else max(2, limit) if listed else 1
             uses.append(_Use(source, count, parameter["element"], parameter["is_array"]))
@@ -163,33 +142,32 @@ class _Reader:
         if self.real:
             script = one_of(with_values(parts) for parts in self._from_rows(uses, called))
         else:
-            lines, parts = _draws(uses, called, scales)
+            lines, parts = _draws(uses, called, self.scales)
             script = "\n".join([*lines, with_values(parts)])
         self.tables |= tables
         return f"{comment}\n{script}"
 
     def _from_rows(self, uses: Sequence["_Use"], called: Row) -> list[list[list[str]]]:
         """Return the values of 16 executions."""
-        columns = dict[int, dict[str, Row]]()
-        for use in uses:
-            if isinstance(source := use.source, str):
-                continue
-            columns.setdefault(source["oid"], {})[source["plain"]] = source
+        columns = Tables()
+        for column in (use.source for use in uses if not isinstance(use.source, str)):
+            columns.setdefault(column["oid"], {})[column["plain"]] = column
         samples = {oid: self._sample([*named.values()]) for oid, named in columns.items()}
         executions = []
         for execution in range(SAMPLES):
             drawn_from, parts = Counter[tuple[int, str]](), list[list[str]]()
             for source, count, element, _ in uses:
                 if isinstance(source, str):
-                    parts.append([value_of(source.format(**called), "{}", element)] * count)
-                    continue
-                rows, column = samples[source["oid"]], (source["oid"], source["plain"])
-                # a second value, the end of a range or of a list, is from another row
-                first = execution + drawn_from[column]
-                drawn_from[column] += count
-                value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
-                chosen = (rows[index % len(rows)][source["plain"]] for index in range(first, first + count))
-                parts.append([value_of(literal(text), value, element) for text in chosen])
+                    value, texts = "{}", [source.format(**called)] * count
+                else:
+                    rows, place = samples[source["oid"]], (source["oid"], source["plain"])
+                    # a second value, the end of a range or of a list, is from another row
+                    first = execution + drawn_from[place]
+                    drawn_from[place] += count
+                    value = "{}" if source["type"] == element else f"CAST({{}} AS {source['type']})"
+                    chosen_rows = (rows[index % len(rows)] for index in range(first, first + count))
+                    texts = [literal(row[source["plain"]]) for row in chosen_rows]
+                parts.append([value_of(text, value, element) for text in texts])
             executions.append(parts)
         return executions
 
@@ -202,31 +180,28 @@ class _Reader:
             f"{table} TABLESAMPLE SYSTEM ({percent:.6f}) WHERE {known}",
             f"(SELECT {', '.join(names)} FROM {table} WHERE {known} LIMIT {_READ_ROWS}) AS rows",
         ):
-            try:
-                rows = self.connection.execute(
-                    f"SELECT {listed} FROM {source} ORDER BY random() LIMIT {SAMPLES}".encode()
-                ).fetchall()
-            except psycopg.Error as reason:
-                raise _LeftOutError(f"rows of {table} cannot be read: {reason_of(reason)}") from None
+            with asking(f"rows of {table} cannot be read", InputError):
+                sample = f"SELECT {listed} FROM {source} ORDER BY random() LIMIT {SAMPLES}"
+                rows = self.connection.execute(sample.encode()).fetchall()
             if rows:
                 return [dict(zip((column["plain"] for column in columns), row, strict=True)) for row in rows]
-        raise _LeftOutError(f"{table} has no row with values of their parameters")
+        raise InputError(f"{table} has no row with values of their parameters")
 
-    def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[int, dict[str, Row]]]:
+    def _tables(self, texts: Sequence[str]) -> tuple[dict[str, int], Tables]:
         """Return oids by name, and columns."""
         qualified = ("".join(texts[index : index + 3]) for index in range(len(texts)))
         candidates = [name for name in {*texts, *qualified} if re.fullmatch(rf"{_NAME}(\.{_NAME})?", name)]
         functions = [_plain(name) for name, after in pairwise(texts) if after == "("]
         if self.rows("functions", names=functions):
-            raise _LeftOutError("they call a function that is not built in")
-        names, tables = dict[str, int](), dict[int, dict[str, Row]]()
+            raise InputError("they call a function that is not built in")
+        names, tables = dict[str, int](), Tables()
         for column in self.rows("columns", names=candidates):
             if not column["is_table"]:
-                raise _LeftOutError("they use a view, or the server's own catalogs")
+                raise InputError("they use a view, or the server's own catalogs")
             if not column["is_builtin"]:
-                raise _LeftOutError("a column has a type that is not built in")
+                raise InputError("a column has a type that is not built in")
             if column["is_uncounted"]:
-                raise _LeftOutError("the size of a table is unknown (ANALYZE it)")
+                raise InputError("the size of a table is unknown (ANALYZE it)")
             oid, name = column["oid"], column["given"].split(".")[-1]
             names[_plain(name)] = oid
             for index in (index for index, text in enumerate(texts) if text == name):
@@ -234,6 +209,30 @@ class _Reader:
                     names.setdefault(_plain(alias), oid)
             tables.setdefault(oid, {})[column["plain"]] = column
         return names, tables
+
+    def _source(
+        self, text: str, number: int, parameter: Row, names: Mapping[str, int], tables: Tables
+    ) -> Row | str:
+        """Return a parameter's column or constant."""
+        here = rf"\${number}(?!\d)"
+        compared = re.search(_COMPARED + here, text, re.IGNORECASE)
+        table, name = (
+            (compared["table"] or "", compared["column"]) if compared else ("", _inserted(text, here))
+        )
+        is_written = not compared or re.search(r" SET (?!.* WHERE )", text[: compared.start()], re.IGNORECASE)
+        named_oid = names.get(_plain(table))
+        for oid in [named_oid] if named_oid else tables:
+            column = tables[oid].get(_plain(name))
+            if column and column["category"] == parameter["category"]:
+                if column["is_key"] and is_written:
+                    raise InputError("they write values of a unique column")
+                if not self.real and not can_draw(column):
+                    raise InputError("pg_stats has no values of a column (ANALYZE it, or GRANT SELECT on it)")
+                return column
+        for before, value in _CONSTANTS.items():
+            if parameter["category"] in "BNS" and re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
+                return value
+        raise InputError(f"the values of a parameter of type {parameter['element']} are unknown")
 
 
 class _Use(NamedTuple):
@@ -257,35 +256,6 @@ def _draws(uses: Sequence[_Use], called: Row, scales: int) -> tuple[list[str], l
     return lines, parts
 
 
-def _source(
-    text: str,
-    number: int,
-    parameter: Row,
-    names: Mapping[str, int],
-    tables: Mapping[int, Mapping[str, Row]],
-    *,
-    real: bool,
-) -> Row | str:
-    """Return a parameter's column or constant."""
-    here = rf"\${number}(?!\d)"
-    compared = re.search(_COMPARED + here, text, re.IGNORECASE)
-    table, name = (compared["table"] or "", compared["column"]) if compared else ("", _inserted(text, here))
-    is_written = not compared or re.search(r" SET (?!.* WHERE )", text[: compared.start()], re.IGNORECASE)
-    named_oid = names.get(_plain(table))
-    for oid in [named_oid] if named_oid else tables:
-        column = tables[oid].get(_plain(name))
-        if column and column["category"] == parameter["category"]:
-            if column["is_key"] and is_written:
-                raise _LeftOutError("they write values of a unique column")
-            if not real and not can_draw(column):
-                raise _LeftOutError("pg_stats has no values of a column (ANALYZE it, or GRANT SELECT on it)")
-            return column
-    for before, value in _CONSTANTS.items():
-        if parameter["category"] in "BNS" and re.search(rf"\b(?:{before}) {here}", text, re.IGNORECASE):
-            return value
-    raise _LeftOutError(f"the values of a parameter of type {parameter['element']} are unknown")
-
-
 def _inserted(text: str, parameter: str) -> str:
     """Return an inserted parameter's column."""
     match, here = re.search(_INSERTED, text, re.IGNORECASE), re.search(parameter, text)
@@ -300,12 +270,6 @@ def _inserted(text: str, parameter: str) -> str:
 
 def _plain(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
-
-
-def _share(outcome: str, rows: Sequence[Row]) -> str:
-    calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
-    first = normalised(rows[0]["query"])[:60]
-    return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"
 
 
 def plan_settings(server: Server) -> tuple[int, dict[str, str]]:
