@@ -21,7 +21,7 @@ from benchlib.plan.model import Study
 from benchlib.stats import Concern
 from benchlib.study.instruments import Recorded, nearest_cap
 from benchlib.study.published import matching
-from benchlib.study.records import Parameters, understood
+from benchlib.study.records import Parameters, rows_of
 from benchlib.study.results import COSTS, TRIAL
 from benchlib.study.store import StudyFolder
 
@@ -152,12 +152,10 @@ def _memory_mib(study: Study, level: str, host: object) -> float | None:
     return cap / _MIB if cap else total
 
 
-def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> dict[str, float]:
-    buffers: dict[str, float] = {}
-    for level, name in trials[["level", "trial"]].itertuples(index=False, name=None):
-        with understood(folder, name):
-            if level not in buffers and (parameters := Parameters.read(folder, name)):
-                row: Values = (parameters.model_extra or {}).get("shared_buffers", {})
-                if row.get("unit") == "8kB":
-                    buffers[level] = float(row["setting"]) / 128
-    return buffers
+def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> "pd.Series[float]":
+    def pages(parameters: Parameters) -> list[Values]:
+        row: Values = (parameters.model_extra or {}).get("shared_buffers", {})
+        return [{"pages": float(row["setting"])}] if row.get("unit") == "8kB" else []
+
+    rows = rows_of(folder, trials, Parameters, pages, ["level", "pages"])
+    return rows.groupby("level")["pages"].first() / 128

@@ -1,7 +1,7 @@
 """A study as data frames, for notebooks."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.limits import limits
 from benchlib.study.loop import Tell, missing
-from benchlib.study.plans import explained, statements
+from benchlib.study.plans import PLANNED, explained, statements
 from benchlib.study.published import published_for
 from benchlib.study.queries import queries
-from benchlib.study.records import Cost, Flushes, Parameters, Plans, Record, ReplicaReadings, understood
-from benchlib.study.results import good_ones
+from benchlib.study.records import Cost, Flushes, Parameters, Plans, ReplicaReadings, rows_of
 
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
@@ -133,9 +132,8 @@ class OpenStudy:
     @property
     def design(self) -> pd.DataFrame:
         """Grid dimensions (columns) by level."""
-        return pd.DataFrame.from_dict(self.study.plan.factor.cells, orient="index", dtype=object).rename_axis(
-            "level"
-        )
+        cells = self.study.plan.factor.cells
+        return pd.DataFrame.from_dict(cells, orient="index", dtype=object).rename_axis("level")
 
     @property
     def signs(self) -> pd.DataFrame:
@@ -177,10 +175,9 @@ class OpenStudy:
     @property
     def trials(self) -> pd.DataFrame:
         """One row per trial, with ``part`` (levels that share noise), ``doubt`` and ``error``."""
-        rows, doubts = self._experiment.by_level(), dict[str, str]()
-        for concern in self._experiment.concerns:
-            if concern.grave and concern.level:
-                doubts[concern.level] = f"{doubts.get(concern.level, '')} {concern.text}".strip()
+        rows = self._experiment.by_level()
+        grave = [(of.level, of.text) for of in self._experiment.concerns if of.grave and of.level]
+        doubts = pd.DataFrame(grave, columns=["level", "text"]).groupby("level")["text"].agg(" ".join)
         parts = rows["level"].map(self.study.plan.strata())
         doubt = rows["level"].map(doubts).astype(object)
         return rows.assign(part=parts, doubt=doubt).reset_index(drop=True)
@@ -234,54 +231,42 @@ class OpenStudy:
 
     def plans(self) -> pd.DataFrame:
         """See :func:`benchlib.study.plans.explained`."""
-        rows = [row for row in self._records(Plans, statements) if row["level"] not in self.controls]
+        rows = self._records(Plans, statements, PLANNED)
+        rows = rows[~rows["level"].isin(self.controls)]
         plans = explained(self._experiment.trials, rows, self.metric.name)
         return self._hidden(plans, text=HIDDEN, explain=plans["outline"])
 
     def costs(self) -> pd.DataFrame:
         """Median costs of the levels' ``sql``."""
-        columns = ["level", "seconds", "size_bytes", "wal_bytes"]
-        rows = [(level, of.seconds, of.size_bytes, of.wal_bytes) for level, _, of in self._records(Cost)]
-        return pd.DataFrame(rows, columns=columns).groupby("level", sort=False).median().reset_index()
+        rows = self._records(Cost, lambda cost: [dict(cost)], ["level", "seconds", "size_bytes", "wal_bytes"])
+        return rows.groupby("level", sort=False).median().reset_index()
 
     def parameters(self) -> pd.DataFrame:
         """Server parameters that differ between levels (columns) or from the default."""
-        rows = self._records(Parameters, setup.parameter_rows)
-        return setup.parameters([row for row in rows if row["level"] not in self.controls])
+        rows = self._records(Parameters, setup.parameter_rows, setup.PARAMETERS)
+        return setup.parameters(rows[~rows["level"].isin(self.controls)])
 
     def flushes(self) -> pd.DataFrame:
         """Median flush rates of the WAL's device."""
-        rows = [
-            (level, rate.method, rate.ops_per_s, rate.method == record.durability.get("wal_sync_method"))
-            for level, _, record in self._records(Flushes)
-            for rate in record.flushes.methods
-            if record.per_s(rate.method) == rate.ops_per_s
-        ]
-        frame = pd.DataFrame(rows, columns=["level", "method", "flushes_per_s", "used"])
-        rates = frame.groupby(["level", "method", "used"], sort=False)[["flushes_per_s"]]
-        return rates.median().reset_index()
+        frame = self._records(Flushes, Flushes.rows, ["level", "method", "used", "flushes_per_s"])
+        return frame.groupby(["level", "method", "used"], sort=False).median().reset_index()
 
     def replicas(self) -> pd.DataFrame:
         """Replication lag per second."""
         lags = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
 
-        def readings(level: str, block: int, record: ReplicaReadings) -> list[dict[str, Any]]:
-            began_s = record.lag[0]["at_s"] if record.lag else 0.0
-            key = {"level": level, "block": block}
-            return [{**row, **key, "second": round(row["at_s"] - began_s)} for row in record.lag]
+        def readings(record: ReplicaReadings) -> Iterable[dict[str, Any]]:
+            return [{**row, "second": round(row["at_s"] - record.lag[0]["at_s"])} for row in record.lag]
 
-        frame = pd.DataFrame(
-            self._records(ReplicaReadings, readings), columns=["level", "block", "replica", "second", *lags]
-        )
+        frame = self._records(ReplicaReadings, readings, ["level", "block", "replica", "second", *lags])
         # the first reading precedes the load
         return frame[frame["second"].gt(0)].astype(dict.fromkeys(lags, float))
 
     def verified(self) -> pd.DataFrame:
         """The verification of replicas."""
-        kept = self._records(ReplicaReadings)
-        rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
         first = ["level", "block", "synchronous_commit", "held", "count"]
-        return pd.DataFrame(rows, columns=None if rows else first)
+        rows = self._records(ReplicaReadings, lambda of: [of.verified] if of.verified else [])
+        return rows if len(rows) else rows.reindex(columns=first)
 
     def hosts(self) -> pd.DataFrame:
         """Median round trips and use of hosts, by role."""
@@ -311,11 +296,10 @@ class OpenStudy:
         """See :func:`benchlib.study.published.published_for`; ``workload`` selects."""
         frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
         cell = f"{workload}, " if workload and factor.cells else ""
-        named = {
-            name: factor.named(cell + name) or cell + name
-            for name in {*frame["level"], *frame["against"]} - {""}
-        }
-        named[""] = ""
+
+        def named(name: str) -> str:
+            return name and (factor.named(cell + name) or cell + name)
+
         return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:
@@ -327,11 +311,10 @@ class OpenStudy:
             good = (m for m in self._experiment.kept.values() if m.error is None)
             reported = {m.trial.level: quantity(m.settings.get(setting, "")) for m in good}
             values = {level: read[0] for level, read in reported.items() if read}
-        rows = list[tuple[int, str, float]]()
-        for series, group in enumerate(plan.alike(setting)):
-            known = [(series, level, values[level]) for level in group if level in values]
-            rows += known if len(known) > 1 else []
-        return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
+        groups = [(series, level) for series, group in enumerate(plan.alike(setting)) for level in group]
+        rows = pd.DataFrame(groups, columns=["series", "level"])
+        rows = rows.assign(value=rows["level"].map(values).astype(float)).dropna()
+        return rows[rows.duplicated("series", keep=False)].sort_values(["series", "value"])
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
         """See :func:`benchlib.study.limits.limits`."""
@@ -352,11 +335,7 @@ class OpenStudy:
         private = frame["level"].map(lambda name: self.study.plan.level_workload(name).private).astype(bool)
         return frame.assign(**{name: frame[name].mask(private, other) for name, other in instead.items()})
 
-    def _records(self, kind: type[Record], rows: Callable[..., list[Any]] = lambda *row: [row]) -> list[Any]:
-        """Return the ``rows`` of each trial's record; InputError if it is malformed."""
-        found, folder = list[Any](), self._experiment.folder
-        for level, block, name in good_ones(self._experiment.by_level()):
-            with understood(folder, name):
-                if (record := kind.read(folder, name)) is not None:
-                    found += rows(level, block, record)
-        return found
+    def _records(self, *of: Any) -> pd.DataFrame:
+        """Return the rows of the successful trials' records, see :func:`rows_of`."""
+        trials = self._experiment.by_level()
+        return rows_of(self._experiment.folder, trials[trials["error"].isna()], *of)

@@ -153,8 +153,8 @@ def test_the_median_trial_of_a_plan_has_the_metric():
     trials = pd.DataFrame({"level": "a", "block": [1, 2, 3, 4], "tps": [np.nan, np.nan, np.nan, 5.0]})
     plan = {"Plan": NODE, "Execution Time": 1.0, "Planning Time": 1.0}
     record = Plans(after=[{"statement": "SELECT 1", "plan": plan}])
-    rows = [row for block in trials["block"] for row in statements("a", block, record)]
-    assert explained(trials, rows, "tps")[["trials", "same", "plan"]].to_numpy().tolist() == [[4, 4, 1]]
+    planned = trials[["level", "block"]].assign(**statements(record)[0])
+    assert explained(trials, planned, "tps")[["trials", "same", "plan"]].to_numpy().tolist() == [[4, 4, 1]]
 
 
 @pytest.mark.parametrize(
