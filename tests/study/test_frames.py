@@ -104,11 +104,9 @@ def test_limits_are_the_worst_first_and_name_only_levels_with_their_value(name, 
     assert len(limits) <= 7
     assert {*limits["code"]} <= {*SENTENCES}
     assert limits["grave"].to_list() == sorted(limits["grave"], reverse=True)
-    worst = limits.attrs["by_level"]
+    worst, invalid = limits.attrs["by_level"], effects["verdict"].eq("invalid")
     assert {*worst} == {*effects.loc[effects["answer"].ne(""), "level"]}
-    assert all(
-        worst.get(level, "no answer") for level in effects.loc[effects["verdict"] == "invalid", "level"]
-    )
+    assert all(worst.get(level, "no answer") for level in effects.loc[invalid, "level"])
     values = {(c.code, c.level): c.value for c in experiment.concerns if c.level}
     for row in limits[limits["code"].isin({code for code, _ in values})].to_dict("records"):
         levels = [level for level in experiment.plan.factor.levels if f"“{level}”" in row["text"]]
@@ -174,13 +172,13 @@ def test_a_malformed_record_is_named(folder_of, tmp_path, monkeypatch, name, rec
         getattr(study, name)()
 
 
-DISKS = {
-    "1,500 requests/s": {"read_iops": 1500, "write_iops": 1500},
-    "1,000 requests/s (read), 500 requests/s (write)": {"read_iops": 1000, "write_iops": 500},
-    "1\u00a0MB/s (write)": {"write_bytes": 1 << 20},
-}
-
-
-@pytest.mark.parametrize("words", DISKS)
-def test_the_caps_of_a_disk_name_their_side(words):
-    assert disk_limits(Level(storage=DISKS[words])) == words
+@pytest.mark.parametrize(
+    ("words", "caps"),
+    [
+        ("1,500 requests/s", {"read_iops": 1500, "write_iops": 1500}),
+        ("1,000 requests/s (read), 500 requests/s (write)", {"read_iops": 1000, "write_iops": 500}),
+        ("1\u00a0MB/s (write)", {"write_bytes": 1 << 20}),
+    ],
+)
+def test_the_caps_of_a_disk_name_their_side(words, caps):
+    assert disk_limits(Level(storage=caps)) == words
