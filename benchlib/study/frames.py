@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from benchlib.host.telemetry import processors_share
@@ -264,7 +263,7 @@ class OpenStudy:
 
     def verified(self) -> pd.DataFrame:
         """The verification of replicas."""
-        first = ["level", "block", "synchronous_commit", "held", "count"]
+        first = ["level", "block", "synchronous_commit", "held", "count", "warnings"]
         rows = self._records(ReplicaReadings, lambda of: [of.verified] if of.verified else [])
         return rows if len(rows) else rows.reindex(columns=first)
 
@@ -273,17 +272,16 @@ class OpenStudy:
         rows = []
         for trial_id, trial in self._experiment.kept.items():
             server = trial.ran_on or "this machine"
-            hosts = [("server", server, np.nan, np.nan)]
-            hosts += [("load", one.host, one.round_trip_s, np.nan) for one in trial.generators]
+            hosts = [{"role": "server", "host": server}]
+            hosts += [{"role": "load", **dict(one)} for one in trial.generators]
             if replicas := ReplicaReadings.read(self._experiment.folder, trial_id):
-                remote = [one for one in replicas.elsewhere.values() if len(one.readings) > 1]
-                hosts += [
-                    ("replica", one.host, one.round_trip_s, processors_share(dict(one))) for one in remote
-                ]
-            rows += [(trial.trial.level, server, *host) for host in hosts]
-        columns = ["level", "server", "role", "host", "round_trip_ms", "busy_percent"]
-        frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[4:], float))
-        medians = frame.groupby(columns[:4], sort=False).median() * [1000, 100]
+                remote = [dict(one) for one in replicas.elsewhere.values() if len(one.readings) > 1]
+                hosts += [{"role": "replica", **one, "busy_share": processors_share(one)} for one in remote]
+            rows += [{"level": trial.trial.level, "server": server, **host} for host in hosts]
+        by, figures = ["level", "server", "role", "host"], ["round_trip_s", "busy_share"]
+        frame = pd.DataFrame(rows, columns=[*by, *figures]).astype(dict.fromkeys(figures, float))
+        medians = frame.groupby(by, sort=False).median() * [1000, 100]
+        medians = medians.set_axis(["round_trip_ms", "busy_percent"], axis="columns")
         return self._experiment.ordered(medians.reset_index()).reset_index(drop=True)
 
     def crashes(self) -> pd.DataFrame:
