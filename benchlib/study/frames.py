@@ -101,10 +101,10 @@ class OpenStudy:
     def levels(self) -> pd.DataFrame:
         """Differing settings (columns) by level."""
         words = self.study.levels_in_words
-        costs = {name: "; ".join(costs) for name, costs in self.study.crash_costs.items()}
         names = list(self.study.plan.factor.levels)
         frame = pd.DataFrame({name: words.get(name, {}) for name in names}).T.reindex(names)
-        frame["a crash may cost"] = [costs.get(name) or "nothing" for name in names]
+        costs = self.study.crash_costs
+        frame["a crash may cost"] = ["; ".join(costs.get(name, ())) or "nothing" for name in names]
         differing = frame.loc[:, frame.astype(str).nunique() > 1]
         return differing.rename_axis("level").reset_index()
 
@@ -151,9 +151,7 @@ class OpenStudy:
     @property
     def missing(self) -> int:
         """The number of missing trials; 0 if the study may stop."""
-        if self._experiment.settled():
-            return 0
-        return len(missing(self.study, self._experiment.kept))
+        return 0 if self._experiment.settled() else len(missing(self.study, self._experiment.kept))
 
     def run(self) -> pd.DataFrame:
         """Run the missing trials; return :attr:`trials`."""

@@ -44,7 +44,7 @@ TRIAL_COLUMNS = (
     "server_version", "error",
 )  # fmt: skip
 
-_SCRIPT = ("script", "transactions", "latency_average_ms", "latency_p95_ms")
+_SCRIPTS = [*TRIAL, "script", "transactions", "latency_average_ms", "latency_p95_ms"]
 _COUNTS = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
 _AS_MEASURED = {"started_s", "server_version"}
 _WHOLE = 0.05
@@ -88,7 +88,9 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     end_s = plan.level_load(trial.level).duration_s + _LATE_S
                     progress += [{**key, **line} for line in report["progress"] if line["elapsed_s"] <= end_s]
                     statements += [{**key, **line} for line in report["statements"]]
-                    scripts += [{**key, **line} for line in _scripts(report, figures)]
+                    p95 = figures.get("scripts_p95_ms", {})
+                    for line in report.get("scripts") or [{**report, "script": 1}]:  # listed if several
+                        scripts.append({**line, **key, "latency_p95_ms": p95.get(line["script"] - 1)})
             except InputError as reason:
                 error = str(reason)
         about = {
@@ -101,7 +103,7 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
         pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
         pd.DataFrame(progress, columns=["level", *types]).astype(types),
         pd.DataFrame(statements, columns=[*TRIAL, "script", "statement", "latency_ms"]),
-        pd.DataFrame(scripts, columns=[*TRIAL, *_SCRIPT]),
+        pd.DataFrame(scripts, columns=_SCRIPTS),
         pd.DataFrame(warnings, columns=[*TRIAL, "warning"]),
     )
 
@@ -212,16 +214,6 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
         figures["replay_lag_ms"] = 1000 * lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
     return figures
-
-
-def _scripts(report: Values, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row per script; pgbench lists only several."""
-    p95 = figures.get("scripts_p95_ms", {})
-    rows = report.get("scripts") or [{**report, "script": 1}]
-    return [
-        {**{name: row.get(name) for name in _SCRIPT}, "latency_p95_ms": p95.get(row["script"] - 1)}
-        for row in rows
-    ]
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
