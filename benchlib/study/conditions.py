@@ -112,14 +112,10 @@ def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
 
 def unmet(rows: pd.DataFrame) -> list[Concern]:
     """Return the unmet rows of :func:`checked` as concerns."""
+    missed = rows.loc[rows["met"].eq(False), ["condition", "wanted", "median", "of"]]
     return [
-        Concern(
-            "condition",
-            f"{row['condition']} ({row['wanted']}). Measured: {number_words(row['median'])}",
-            level=row["of"],
-        )
-        for row in rows.to_dict("records")
-        if row["met"] is False
+        Concern("condition", f"{name} ({wanted}). Measured: {number_words(median)}", level=level)
+        for name, wanted, median, level in missed.itertuples(index=False)
     ]
 
 

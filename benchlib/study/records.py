@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.host import files, telemetry
+from benchlib.host import files
 from benchlib.plan.level import Level, Open
 from benchlib.study.store import StudyFolder
 
@@ -178,10 +178,6 @@ class Samples(Record):
     def of_servers_host(self, level: Level) -> bool:
         """Return whether the server's host was read."""
         return not level.target or bool(dict(self).get("of_target"))
-
-    def thinned(self) -> Self:
-        """Return a copy with waits summed per second."""
-        return self.model_validate(telemetry.thinned(dict(self)))
 
     def to_bytes(self, compresslevel: int = 6) -> bytes:
         """Return the content, reproducibly compressed."""
