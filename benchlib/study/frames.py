@@ -181,7 +181,7 @@ class OpenStudy:
 
     def seconds(self) -> pd.DataFrame:
         """``level, block, second, tps`` and samples of host and device."""
-        progress = self._experiment.progress.rename(columns={"elapsed_s": "second"})
+        progress = self._experiment.measured.progress.rename(columns={"elapsed_s": "second"})
         progress = progress.assign(second=progress["second"].round())
         samples = self._experiment.recorded.seconds
         both = progress.merge(samples, on=["level", "block", "second"], how="outer")

@@ -144,7 +144,7 @@ def test_what_is_told_after_a_trial_s_time_is_no_reading_of_it(run) -> None:
     folder = run()  # of three seconds
     late = "progress: 4.0 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed\n"
     assert pd.isna(replaced(folder, "stderr", (place(folder) / "stderr").read_text() + late).error)
-    assert set(shown(folder).progress["elapsed_s"]) == {1.0, 2.0, 3.0}
+    assert set(shown(folder).measured.progress["elapsed_s"]) == {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize(("timeout", "cycles"), [("3 s", 1), ("1 s", None), ("2 s", None), ("30 min", None)])
