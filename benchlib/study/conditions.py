@@ -131,7 +131,7 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
     ]
     figures = good.join(seconds[[*HOST, *DEVICE]].mean()).assign(
         data_to_memory=data_mib / np.array(memory_mib, dtype=float),
-        data_to_buffers=data_mib / levels.map(_buffers_mib(folder, trials)).to_numpy(float),
+        data_to_buffers=data_mib / levels.map(_buffers_mib(folder, good.reset_index())).to_numpy(float),
         kib_per_read=1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         dirty_peak_mib=seconds["dirty_mib"].max(),
         cap_share=pd.Series(caps, dtype=float),
@@ -153,5 +153,5 @@ def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> "pd.Series[float]
         row: Values = (parameters.model_extra or {}).get("shared_buffers", {})
         return [{"pages": float(row["setting"])}] if row.get("unit") == "8kB" else []
 
-    rows = rows_of(folder, trials, Parameters, pages, ["level", "pages"])
-    return rows.groupby("level")["pages"].first() / 128
+    first = trials.drop_duplicates("level")
+    return rows_of(folder, first, Parameters, pages, ["level", "pages"]).set_index("level")["pages"] / 128
