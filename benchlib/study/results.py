@@ -125,11 +125,11 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
     good = frames.trials[frames.trials["error"].isna()].astype(dict.fromkeys(numbers, float))
     # no cut: the warm-up was a separate run
     readings = frames.progress.groupby(TRIAL)["tps"].agg(list).groupby("level").agg(list)
-    cycles = good.groupby("level")["checkpoint_cycles"].median()
     # transactions in flight at the start and end of a quarter are not counted there
-    in_flight = (good["clients"] / good["transactions"]).groupby(good["level"]).median()
-    by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
-    transacting = {level: rows for level, rows in by_level.items() if rows["transactions"].notna().any()}
+    good["in_flight"] = good["clients"] / good["transactions"]
+    levels = good.groupby("level", sort=False)
+    cycles, in_flight = levels["checkpoint_cycles"].median(), levels["in_flight"].median()
+    transacting = {str(name): rows for name, rows in levels if rows["transactions"].notna().any()}
     doubts: list[Concern | None] = []
     for level, rows in transacting.items():
         done, failed, retried, skipped = rows[_COUNTS].sum().astype(int)
@@ -141,15 +141,11 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
         if rows["rate_tps"].notna().all():
             lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
-    doubts += validity.unsteady(
-        {level: readings.get(level, []) for level in transacting},
-        margin,
-        {str(level): round(count) for level, count in cycles.items() if count > 0},
-        {str(level): share for level, share in in_flight.items()},
-    )
-    shares = {level: rows["client_cpu_share"].to_list() for level, rows in by_level.items()}
-    doubts += validity.ceilings({name: rows["processors_share"].to_list() for name, rows in by_level.items()})
-    doubts += [validity.client_bound(level, of_trials) for level, of_trials in shares.items()]
+    series = {level: readings.get(level, []) for level in transacting}
+    whole = cycles[cycles > 0].round().astype(int)
+    doubts += validity.unsteady(series, margin, whole.to_dict(), in_flight.to_dict())
+    doubts += validity.ceilings({str(name): of.to_list() for name, of in levels["processors_share"]})
+    doubts += [validity.client_bound(str(name), of.to_list()) for name, of in levels["client_cpu_share"]]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
 
 
