@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from benchlib.errors import InputError
 from benchlib.host import files
+from benchlib.host.telemetry import thinned
 from benchlib.load.latency import FORMAT, METADATA, SECOND, readable
 from benchlib.study.archive import ARCHIVE, most_unpacked
 from benchlib.study.curate import check_idle
@@ -93,25 +94,27 @@ def _pack(folder: StudyFolder, trials: Container[str]) -> None:
     """
     places = [path for path in folder.path.glob("trials/[!.]*") if path.name in trials]
     folders = [place for place in places if not place.is_symlink()]
-    thinned = dict[str, bytes]()
+    contents = dict[str, bytes]()
     for path in (path for place in folders for path in place.glob("[!.]*") if path.name != TRANSACTION_LOG):
         if path.is_file() and not path.is_symlink():
             with understood(folder, path.parent.name):
                 samples = Samples.read(folder, path.parent.name) if path.name == Samples.FILE else None
                 # stored, not compressed: the archive around it finds what the trials have in common
-                content = samples.thinned().to_bytes(0) if samples else path.read_bytes()
-                thinned[path.relative_to(folder.path).as_posix()] = content
-    if not thinned:
+                content = path.read_bytes()
+                if samples:
+                    content = Samples.model_validate(thinned(dict(samples))).to_bytes(0)
+                contents[path.relative_to(folder.path).as_posix()] = content
+    if not contents:
         return
     try:
-        packed = pack({**folder.packed(), **thinned})
+        packed = pack({**folder.packed(), **contents})
     except ValueError as reason:
         raise InputError(f"{reason}: the study stays as it is") from None
-    if listed := thinned.keys() & folder.checksums().keys():
-        folder.add_checksums({name: hashlib.sha256(thinned[name]).hexdigest() for name in sorted(listed)})
+    if listed := contents.keys() & folder.checksums().keys():
+        folder.add_checksums({name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(listed)})
     folder.put(ARCHIVE, packed)
     with folder.disk():
-        for name in thinned:
+        for name in contents:
             files.remove(folder.path / name)
         for emptied in folders:
             if not any(emptied.iterdir()):

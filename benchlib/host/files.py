@@ -154,14 +154,15 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, owner: int | None = None, pr
     )
 
 
-def read_plain(path: Path, most: int = 64 << 20) -> bytes:
+def read_plain(path: Path, most: int = 64 << 20, *, follow: bool = True) -> bytes:
     """Return the content of a plain file, or of a link to one; never wait for a pipe.
 
     Raises:
-        OSError: it is not plain, or larger than ``most`` bytes.
+        OSError: it is not plain, larger than ``most`` bytes, or a link without ``follow``.
 
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    extra = os.O_NONBLOCK if follow else os.O_NONBLOCK | os.O_NOFOLLOW
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | extra)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no plain file")

@@ -21,7 +21,7 @@ from benchlib.plan.model import Study
 from benchlib.stats import Concern
 from benchlib.study.instruments import Recorded, nearest_cap
 from benchlib.study.published import matching
-from benchlib.study.records import Parameters, understood
+from benchlib.study.records import Parameters, rows_of
 from benchlib.study.results import COSTS, TRIAL
 from benchlib.study.store import StudyFolder
 
@@ -112,14 +112,10 @@ def checked(study: Study, figures: pd.DataFrame) -> pd.DataFrame:
 
 def unmet(rows: pd.DataFrame) -> list[Concern]:
     """Return the unmet rows of :func:`checked` as concerns."""
+    missed = rows.loc[rows["met"].eq(False), ["condition", "wanted", "median", "of"]]
     return [
-        Concern(
-            "condition",
-            f"{row['condition']} ({row['wanted']}). Measured: {number_words(row['median'])}",
-            level=row["of"],
-        )
-        for row in rows.to_dict("records")
-        if row["met"] is False
+        Concern("condition", f"{name} ({wanted}). Measured: {number_words(median)}", level=level)
+        for name, wanted, median, level in missed.itertuples(index=False)
     ]
 
 
@@ -135,7 +131,7 @@ def figures_of(folder: StudyFolder, study: Study, trials: pd.DataFrame, recorded
     ]
     figures = good.join(seconds[[*HOST, *DEVICE]].mean()).assign(
         data_to_memory=data_mib / np.array(memory_mib, dtype=float),
-        data_to_buffers=data_mib / levels.map(_buffers_mib(folder, trials)).to_numpy(float),
+        data_to_buffers=data_mib / levels.map(_buffers_mib(folder, good.reset_index())).to_numpy(float),
         kib_per_read=1024 * reads["r_mib_s"] / reads["r_iops"].where(reads["r_iops"] > 0),
         dirty_peak_mib=seconds["dirty_mib"].max(),
         cap_share=pd.Series(caps, dtype=float),
@@ -152,12 +148,10 @@ def _memory_mib(study: Study, level: str, host: object) -> float | None:
     return cap / _MIB if cap else total
 
 
-def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> dict[str, float]:
-    buffers: dict[str, float] = {}
-    for level, name in trials[["level", "trial"]].itertuples(index=False, name=None):
-        with understood(folder, name):
-            if level not in buffers and (parameters := Parameters.read(folder, name)):
-                row: Values = (parameters.model_extra or {}).get("shared_buffers", {})
-                if row.get("unit") == "8kB":
-                    buffers[level] = float(row["setting"]) / 128
-    return buffers
+def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> "pd.Series[float]":
+    def pages(parameters: Parameters) -> list[Values]:
+        row: Values = (parameters.model_extra or {}).get("shared_buffers", {})
+        return [{"pages": float(row["setting"])}] if row.get("unit") == "8kB" else []
+
+    first = trials.drop_duplicates("level")
+    return rows_of(folder, first, Parameters, pages, ["level", "pages"]).set_index("level")["pages"] / 128

@@ -51,11 +51,6 @@ class Experiment:
         """One row per trial."""
         return self.measured.trials
 
-    @property
-    def progress(self) -> pd.DataFrame:
-        """tps over time."""
-        return self.measured.progress
-
     @cached_property
     def recorded(self) -> Recorded:
         """Samples of successful trials."""

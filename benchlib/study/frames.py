@@ -1,10 +1,9 @@
 """A study as data frames, for notebooks."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from benchlib.host.telemetry import processors_share
@@ -19,11 +18,10 @@ from benchlib.study.crashed import kept_crashes
 from benchlib.study.experiment import Experiment
 from benchlib.study.limits import limits
 from benchlib.study.loop import Tell, missing
-from benchlib.study.plans import explained, statements
+from benchlib.study.plans import PLANNED, explained, statements
 from benchlib.study.published import published_for
 from benchlib.study.queries import queries
-from benchlib.study.records import Cost, Flushes, Parameters, Plans, Record, ReplicaReadings, understood
-from benchlib.study.results import good_ones
+from benchlib.study.records import Cost, Flushes, Parameters, Plans, ReplicaReadings, rows_of
 
 if TYPE_CHECKING:
     from benchlib.study.runs import Runner
@@ -103,10 +101,10 @@ class OpenStudy:
     def levels(self) -> pd.DataFrame:
         """Differing settings (columns) by level."""
         words = self.study.levels_in_words
-        costs = {name: "; ".join(costs) for name, costs in self.study.crash_costs.items()}
         names = list(self.study.plan.factor.levels)
         frame = pd.DataFrame({name: words.get(name, {}) for name in names}).T.reindex(names)
-        frame["a crash may cost"] = [costs.get(name) or "nothing" for name in names]
+        costs = self.study.crash_costs
+        frame["a crash may cost"] = ["; ".join(costs.get(name, ())) or "nothing" for name in names]
         differing = frame.loc[:, frame.astype(str).nunique() > 1]
         return differing.rename_axis("level").reset_index()
 
@@ -133,9 +131,8 @@ class OpenStudy:
     @property
     def design(self) -> pd.DataFrame:
         """Grid dimensions (columns) by level."""
-        return pd.DataFrame.from_dict(self.study.plan.factor.cells, orient="index", dtype=object).rename_axis(
-            "level"
-        )
+        cells = self.study.plan.factor.cells
+        return pd.DataFrame.from_dict(cells, orient="index", dtype=object).rename_axis("level")
 
     @property
     def signs(self) -> pd.DataFrame:
@@ -154,9 +151,7 @@ class OpenStudy:
     @property
     def missing(self) -> int:
         """The number of missing trials; 0 if the study may stop."""
-        if self._experiment.settled():
-            return 0
-        return len(missing(self.study, self._experiment.kept))
+        return 0 if self._experiment.settled() else len(missing(self.study, self._experiment.kept))
 
     def run(self) -> pd.DataFrame:
         """Run the missing trials; return :attr:`trials`."""
@@ -177,17 +172,16 @@ class OpenStudy:
     @property
     def trials(self) -> pd.DataFrame:
         """One row per trial, with ``part`` (levels that share noise), ``doubt`` and ``error``."""
-        rows, doubts = self._experiment.by_level(), dict[str, str]()
-        for concern in self._experiment.concerns:
-            if concern.grave and concern.level:
-                doubts[concern.level] = f"{doubts.get(concern.level, '')} {concern.text}".strip()
+        rows = self._experiment.by_level()
+        grave = [(of.level, of.text) for of in self._experiment.concerns if of.grave and of.level]
+        doubts = pd.DataFrame(grave, columns=["level", "text"]).groupby("level")["text"].agg(" ".join)
         parts = rows["level"].map(self.study.plan.strata())
         doubt = rows["level"].map(doubts).astype(object)
         return rows.assign(part=parts, doubt=doubt).reset_index(drop=True)
 
     def seconds(self) -> pd.DataFrame:
         """``level, block, second, tps`` and samples of host and device."""
-        progress = self._experiment.progress.rename(columns={"elapsed_s": "second"})
+        progress = self._experiment.measured.progress.rename(columns={"elapsed_s": "second"})
         progress = progress.assign(second=progress["second"].round())
         samples = self._experiment.recorded.seconds
         both = progress.merge(samples, on=["level", "block", "second"], how="outer")
@@ -234,71 +228,58 @@ class OpenStudy:
 
     def plans(self) -> pd.DataFrame:
         """See :func:`benchlib.study.plans.explained`."""
-        rows = [row for row in self._records(Plans, statements) if row["level"] not in self.controls]
+        rows = self._records(Plans, statements, PLANNED)
+        rows = rows[~rows["level"].isin(self.controls)]
         plans = explained(self._experiment.trials, rows, self.metric.name)
         return self._hidden(plans, text=HIDDEN, explain=plans["outline"])
 
     def costs(self) -> pd.DataFrame:
         """Median costs of the levels' ``sql``."""
-        columns = ["level", "seconds", "size_bytes", "wal_bytes"]
-        rows = [(level, of.seconds, of.size_bytes, of.wal_bytes) for level, _, of in self._records(Cost)]
-        return pd.DataFrame(rows, columns=columns).groupby("level", sort=False).median().reset_index()
+        rows = self._records(Cost, lambda cost: [dict(cost)], ["level", "seconds", "size_bytes", "wal_bytes"])
+        return rows.groupby("level", sort=False).median().reset_index()
 
     def parameters(self) -> pd.DataFrame:
         """Server parameters that differ between levels (columns) or from the default."""
-        rows = self._records(Parameters, setup.parameter_rows)
-        return setup.parameters([row for row in rows if row["level"] not in self.controls])
+        rows = self._records(Parameters, setup.parameter_rows, setup.PARAMETERS)
+        return setup.parameters(rows[~rows["level"].isin(self.controls)])
 
     def flushes(self) -> pd.DataFrame:
         """Median flush rates of the WAL's device."""
-        rows = [
-            (level, rate.method, rate.ops_per_s, rate.method == record.durability.get("wal_sync_method"))
-            for level, _, record in self._records(Flushes)
-            for rate in record.flushes.methods
-            if record.per_s(rate.method) == rate.ops_per_s
-        ]
-        frame = pd.DataFrame(rows, columns=["level", "method", "flushes_per_s", "used"])
-        rates = frame.groupby(["level", "method", "used"], sort=False)[["flushes_per_s"]]
-        return rates.median().reset_index()
+        frame = self._records(Flushes, Flushes.rows, ["level", "method", "used", "flushes_per_s"])
+        return frame.groupby(["level", "method", "used"], sort=False).median().reset_index()
 
     def replicas(self) -> pd.DataFrame:
         """Replication lag per second."""
         lags = ["replay_lag_s", "replay_lag_bytes", "write_lag_bytes"]
 
-        def readings(level: str, block: int, record: ReplicaReadings) -> list[dict[str, Any]]:
-            began_s = record.lag[0]["at_s"] if record.lag else 0.0
-            key = {"level": level, "block": block}
-            return [{**row, **key, "second": round(row["at_s"] - began_s)} for row in record.lag]
+        def readings(record: ReplicaReadings) -> Iterable[dict[str, Any]]:
+            return [{**row, "second": round(row["at_s"] - record.lag[0]["at_s"])} for row in record.lag]
 
-        frame = pd.DataFrame(
-            self._records(ReplicaReadings, readings), columns=["level", "block", "replica", "second", *lags]
-        )
+        frame = self._records(ReplicaReadings, readings, ["level", "block", "replica", "second", *lags])
         # the first reading precedes the load
         return frame[frame["second"].gt(0)].astype(dict.fromkeys(lags, float))
 
     def verified(self) -> pd.DataFrame:
         """The verification of replicas."""
-        kept = self._records(ReplicaReadings)
-        rows = [{"level": level, "block": block, **of.verified} for level, block, of in kept if of.verified]
-        first = ["level", "block", "synchronous_commit", "held", "count"]
-        return pd.DataFrame(rows, columns=None if rows else first)
+        first = ["level", "block", "synchronous_commit", "held", "count", "warnings"]
+        rows = self._records(ReplicaReadings, lambda of: [of.verified] if of.verified else [])
+        return rows if len(rows) else rows.reindex(columns=first)
 
     def hosts(self) -> pd.DataFrame:
         """Median round trips and use of hosts, by role."""
         rows = []
         for trial_id, trial in self._experiment.kept.items():
             server = trial.ran_on or "this machine"
-            hosts = [("server", server, np.nan, np.nan)]
-            hosts += [("load", one.host, one.round_trip_s, np.nan) for one in trial.generators]
+            hosts = [{"role": "server", "host": server}]
+            hosts += [{"role": "load", **dict(one)} for one in trial.generators]
             if replicas := ReplicaReadings.read(self._experiment.folder, trial_id):
-                remote = [one for one in replicas.elsewhere.values() if len(one.readings) > 1]
-                hosts += [
-                    ("replica", one.host, one.round_trip_s, processors_share(dict(one))) for one in remote
-                ]
-            rows += [(trial.trial.level, server, *host) for host in hosts]
-        columns = ["level", "server", "role", "host", "round_trip_ms", "busy_percent"]
-        frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[4:], float))
-        medians = frame.groupby(columns[:4], sort=False).median() * [1000, 100]
+                remote = [dict(one) for one in replicas.elsewhere.values() if len(one.readings) > 1]
+                hosts += [{"role": "replica", **one, "busy_share": processors_share(one)} for one in remote]
+            rows += [{"level": trial.trial.level, "server": server, **host} for host in hosts]
+        by, figures = ["level", "server", "role", "host"], ["round_trip_s", "busy_share"]
+        frame = pd.DataFrame(rows, columns=[*by, *figures]).astype(dict.fromkeys(figures, float))
+        medians = frame.groupby(by, sort=False).median() * [1000, 100]
+        medians = medians.set_axis(["round_trip_ms", "busy_percent"], axis="columns")
         return self._experiment.ordered(medians.reset_index()).reset_index(drop=True)
 
     def crashes(self) -> pd.DataFrame:
@@ -311,11 +292,10 @@ class OpenStudy:
         """See :func:`benchlib.study.published.published_for`; ``workload`` selects."""
         frame, factor = published_for(self.study.notebook or ""), self.study.plan.factor
         cell = f"{workload}, " if workload and factor.cells else ""
-        named = {
-            name: factor.named(cell + name) or cell + name
-            for name in {*frame["level"], *frame["against"]} - {""}
-        }
-        named[""] = ""
+
+        def named(name: str) -> str:
+            return name and (factor.named(cell + name) or cell + name)
+
         return frame.assign(level=frame["level"].map(named), against=frame["against"].map(named))
 
     def by_setting(self, setting: str) -> pd.DataFrame:
@@ -327,11 +307,10 @@ class OpenStudy:
             good = (m for m in self._experiment.kept.values() if m.error is None)
             reported = {m.trial.level: quantity(m.settings.get(setting, "")) for m in good}
             values = {level: read[0] for level, read in reported.items() if read}
-        rows = list[tuple[int, str, float]]()
-        for series, group in enumerate(plan.alike(setting)):
-            known = [(series, level, values[level]) for level in group if level in values]
-            rows += known if len(known) > 1 else []
-        return pd.DataFrame(rows, columns=["series", "level", "value"]).sort_values(["series", "value"])
+        groups = [(series, level) for series, group in enumerate(plan.alike(setting)) for level in group]
+        rows = pd.DataFrame(groups, columns=["series", "level"])
+        rows = rows.assign(value=rows["level"].map(values).astype(float)).dropna()
+        return rows[rows.duplicated("series", keep=False)].sort_values(["series", "value"])
 
     def limits(self, effects: pd.DataFrame) -> pd.DataFrame:
         """See :func:`benchlib.study.limits.limits`."""
@@ -352,11 +331,7 @@ class OpenStudy:
         private = frame["level"].map(lambda name: self.study.plan.level_workload(name).private).astype(bool)
         return frame.assign(**{name: frame[name].mask(private, other) for name, other in instead.items()})
 
-    def _records(self, kind: type[Record], rows: Callable[..., list[Any]] = lambda *row: [row]) -> list[Any]:
-        """Return the ``rows`` of each trial's record; InputError if it is malformed."""
-        found, folder = list[Any](), self._experiment.folder
-        for level, block, name in good_ones(self._experiment.by_level()):
-            with understood(folder, name):
-                if (record := kind.read(folder, name)) is not None:
-                    found += rows(level, block, record)
-        return found
+    def _records(self, *of: Any) -> pd.DataFrame:
+        """Return the rows of the successful trials' records, see :func:`rows_of`."""
+        trials = self._experiment.by_level()
+        return rows_of(self._experiment.folder, trials[trials["error"].isna()], *of)

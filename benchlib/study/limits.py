@@ -31,26 +31,26 @@ def limits(
     """
     answers = effects[effects["answer"].ne("")] if effects["answer"].ne("").any() else effects
     factor = experiment.plan.factor
-    concerned = {None, *answers["level"], *answers["against"], *factor.controls}
+    compared = {*answers["level"], *answers["against"]}
+    concerned = {None, *compared, *factor.controls}
     if experiment.study.declared.screen:  # the answers are changes, and each level is a part of every answer
         concerned |= {*factor.levels}
     warnings = effects.attrs.get("warnings", ())
-    compared_levels = {*answers["level"], *answers["against"]} & {*factor.levels} or {*factor.levels}
     concerns = [
         *(Concern(w["code"], w["value"], w["grave"], w["level"]) for w in warnings if w["code"] != "doubt"),
         *experiment.concerns,
         *_of_answers(experiment.study, signs, answers),
-        *_of_setup(experiment, compared_levels),
+        *_of_setup(experiment, compared & {*factor.levels} or {*factor.levels}),
         *_of_controls(experiment.plan, effects),
         *_of_queries(experiment.plan, effects, queries),
     ]
     concerns = sorted((c for c in concerns if c.level in concerned), key=lambda concern: concern.order)
-    compared, by_level, unmet = {*factor.pairs()}, dict[str, str](), dict[str, str]()
+    pairs, by_level, unmet = factor.pairs(), dict[str, str](), dict[str, str]()
     for level, against in zip(answers["level"], answers["against"], strict=True):
         own = (c for c in concerns if c.level in (level, against) or (c.grave and c.level is None))
         by_level[level] = next((c.text for c in own), "")
         # the conditions of a reference that is compared itself are reported there
-        sides = {level} if against in compared else {level, against}
+        sides = {level} if against in pairs else {level, against}
         conditions = [c.value for c in experiment.concerns if c.code == "condition" and c.level in sides]
         if conditions:
             unmet[level] = "; ".join(conditions)

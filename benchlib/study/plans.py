@@ -5,7 +5,7 @@ A plan is the root node of ``EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)``. Source o
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -18,26 +18,17 @@ Node = Mapping[str, Any]
 
 _STRATEGIES = {"Sorted": "Group", "Hashed": "Hash", "Mixed": "Mixed"}
 _BY = ["level", "statement"]
-_COUNTED = ("same", "trials", "plan")
-_COLUMNS = [
-    *_BY,
-    "text",
-    "outline",
-    *_COUNTED,
-    "execution_ms",
-    "planning_ms",
-    "temp_blocks",
-    "worst_estimate",
-    "explain",
-]
+_FIGURES = ["execution_ms", "planning_ms", "temp_blocks", "worst_estimate", "explain"]
+PLANNED = [*TRIAL, "statement", "text", "outline", *_FIGURES]
+"""Columns of :func:`statements`, with the trial's."""
 _DETAILS = re.compile(r"Launched|^Sort (Method|Space)|Batches|Usage|(Hit|Read|Temp Written) Blocks$")
 
 
-def statements(level: str, block: int, record: Plans) -> list[dict[str, Any]]:
+def statements(record: Plans) -> list[dict[str, Any]]:
     """Return a trial's statements with the figures of their plans."""
     return [
         {
-            "level": level, "block": block, "statement": number, "text": row["statement"], "outline": outline(plan),
+            "statement": number, "text": row["statement"], "outline": outline(plan),
             "execution_ms": row["plan"]["Execution Time"], "planning_ms": row["plan"]["Planning Time"],
             "temp_blocks": plan["Temp Written Blocks"], "worst_estimate": worst_estimate(plan), "explain": plan_text(plan),
         }
@@ -46,8 +37,10 @@ def statements(level: str, block: int, record: Plans) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def explained(trials: pd.DataFrame, rows: Sequence[Mapping[str, Any]], metric: str) -> pd.DataFrame:
+def explained(trials: pd.DataFrame, planned: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return a row per statement and level, from its median trial by the metric.
+
+    ``planned`` has the columns of :data:`PLANNED`; of the result:
 
     - ``statement, text``: number and SQL
     - ``plan, outline``: plans numbered by equal outlines
@@ -55,14 +48,14 @@ def explained(trials: pd.DataFrame, rows: Sequence[Mapping[str, Any]], metric: s
     - ``execution_ms, planning_ms, temp_blocks, worst_estimate``
     - ``explain``: see :func:`plan_text`
     """
-    frame = pd.DataFrame(rows, columns=["block", *(name for name in _COLUMNS if name not in _COUNTED)])
-    ranked = frame.merge(trials[[*TRIAL, metric]], on=TRIAL)
+    ranked = planned.merge(trials[[*TRIAL, metric]], on=TRIAL)
     groups, alike = (ranked.groupby([*_BY, *more], sort=False) for more in ((), ("outline",)))
     middle = groups[metric].rank(method="first") == (groups[metric].transform("count") + 1) // 2
     counts = {"same": alike["block"].transform("size"), "trials": groups["block"].transform("size")}
     typical = ranked.assign(**counts)[middle]
     numbers = typical.groupby("statement")["outline"].transform(lambda texts: pd.factorize(texts)[0] + 1)
-    return typical.assign(plan=numbers)[_COLUMNS].sort_values("statement", kind="stable", ignore_index=True)
+    columns = [*_BY, "text", "outline", *counts, "plan", *_FIGURES]
+    return typical.assign(plan=numbers)[columns].sort_values("statement", kind="stable", ignore_index=True)
 
 
 # --- a plan as text ------------------------------------------------------------------

@@ -89,17 +89,12 @@ def beside(
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
-    pair = [figure.level, figure.against]
-    if not {*pair} <= {*trials["level"]} or figure.level == figure.against:
-        return None
     found = effects[effects["level"].eq(figure.level) & effects["against"].eq(figure.against)]
     if figure.metric != effects.attrs.get("metric") or found.empty:
-        part = trials[trials["level"].isin(pair)]
-        if figure.metric not in part or part[figure.metric].isna().all():
-            return None
+        part = trials[trials["level"].isin([figure.level, figure.against])]
         try:
             found = compare(part, baseline=figure.against, metric=figure.metric)
-        except InputError:
+        except InputError:  # a level or its metric is missing
             return None
     row: Change = found.iloc[0].to_dict()
     return row if math.isfinite(row["percent_change"]) else None

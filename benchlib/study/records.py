@@ -3,12 +3,14 @@
 import contextlib
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import pandas as pd
+
 from benchlib.errors import InputError
-from benchlib.host import files, telemetry
+from benchlib.host import files
 from benchlib.plan.level import Level, Open
 from benchlib.study.store import StudyFolder
 
@@ -140,17 +142,20 @@ class Flushes(Record):
     durability: dict[str, str]
     flushes: FlushTest
 
-    def per_s(self, method: str) -> float | None:
-        """Return flushes per second of a ``wal_sync_method``."""
-        rates = {row.method: row.ops_per_s for row in self.flushes.methods if row.section == _COMMIT}
-        return rates.get(method)
+    def rows(self) -> Rows:
+        """Return ``method, flushes_per_s, used`` for each ``wal_sync_method``."""
+        used = self.durability.get("wal_sync_method")
+        return [
+            {"method": row.method, "flushes_per_s": row.ops_per_s, "used": row.method == used}
+            for row in self.flushes.methods
+            if row.section == _COMMIT
+        ]
 
     def used_per_s(self) -> float | None:
         """Return flushes per second in use; None if commits are not flushed."""
-        used = self.durability
-        if "off" in (used["fsync"], used["synchronous_commit"]):
+        if "off" in (self.durability["fsync"], self.durability["synchronous_commit"]):
             return None
-        return self.per_s(used["wal_sync_method"])
+        return next((row["flushes_per_s"] for row in self.rows() if row["used"]), None)
 
 
 class Parameters(Record):
@@ -174,10 +179,6 @@ class Samples(Record):
         """Return whether the server's host was read."""
         return not level.target or bool(dict(self).get("of_target"))
 
-    def thinned(self) -> Self:
-        """Return a copy with waits summed per second."""
-        return self.model_validate(telemetry.thinned(dict(self)))
-
     def to_bytes(self, compresslevel: int = 6) -> bytes:
         """Return the content, reproducibly compressed."""
         return gzip.compress(self.model_dump_json().encode(), compresslevel, mtime=0)
@@ -190,3 +191,19 @@ class Samples(Record):
         if not unpacking.eof:
             raise ValueError("it is truncated, or too large when unpacked")
         return cls.model_validate_json(unpacked)
+
+
+def rows_of(
+    folder: StudyFolder,
+    trials: pd.DataFrame,
+    kind: type[Record],
+    rows: Callable[[Any], Iterable[dict[str, Any]]],
+    columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return the ``rows`` of each trial's record by ``level, block``; InputError if it is malformed."""
+    found = Rows()
+    for level, block, name in zip(trials["level"], trials["block"], trials["trial"], strict=True):
+        with understood(folder, name):
+            if (record := kind.read(folder, name)) is not None:
+                found += [{"level": level, "block": block, **row} for row in rows(record)]
+    return pd.DataFrame(found, columns=columns)

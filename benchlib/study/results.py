@@ -44,7 +44,7 @@ TRIAL_COLUMNS = (
     "server_version", "error",
 )  # fmt: skip
 
-_SCRIPT = ("script", "transactions", "latency_average_ms", "latency_p95_ms")
+_SCRIPTS = [*TRIAL, "script", "transactions", "latency_average_ms", "latency_p95_ms"]
 _COUNTS = ["transactions", "failed_transactions", "retried_transactions", "skipped_transactions"]
 _AS_MEASURED = {"started_s", "server_version"}
 _WHOLE = 0.05
@@ -88,7 +88,9 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
                     end_s = plan.level_load(trial.level).duration_s + _LATE_S
                     progress += [{**key, **line} for line in report["progress"] if line["elapsed_s"] <= end_s]
                     statements += [{**key, **line} for line in report["statements"]]
-                    scripts += [{**key, **line} for line in _scripts(report, figures)]
+                    p95 = figures.get("scripts_p95_ms", {})
+                    for line in report.get("scripts") or [{**report, "script": 1}]:  # listed if several
+                        scripts.append({**line, **key, "latency_p95_ms": p95.get(line["script"] - 1)})
             except InputError as reason:
                 error = str(reason)
         about = {
@@ -101,7 +103,7 @@ def measured(folder: StudyFolder, plan: Plan, kept: Mapping[str, Measurement]) -
         pd.DataFrame(trials, columns=list(TRIAL_COLUMNS)),
         pd.DataFrame(progress, columns=["level", *types]).astype(types),
         pd.DataFrame(statements, columns=[*TRIAL, "script", "statement", "latency_ms"]),
-        pd.DataFrame(scripts, columns=[*TRIAL, *_SCRIPT]),
+        pd.DataFrame(scripts, columns=_SCRIPTS),
         pd.DataFrame(warnings, columns=[*TRIAL, "warning"]),
     )
 
@@ -123,11 +125,11 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
     good = frames.trials[frames.trials["error"].isna()].astype(dict.fromkeys(numbers, float))
     # no cut: the warm-up was a separate run
     readings = frames.progress.groupby(TRIAL)["tps"].agg(list).groupby("level").agg(list)
-    cycles = good.groupby("level")["checkpoint_cycles"].median()
     # transactions in flight at the start and end of a quarter are not counted there
-    in_flight = (good["clients"] / good["transactions"]).groupby(good["level"]).median()
-    by_level = {str(name): rows for name, rows in good.groupby("level", sort=False)}
-    transacting = {level: rows for level, rows in by_level.items() if rows["transactions"].notna().any()}
+    good["in_flight"] = good["clients"] / good["transactions"]
+    levels = good.groupby("level", sort=False)
+    cycles, in_flight = levels["checkpoint_cycles"].median(), levels["in_flight"].median()
+    transacting = {str(name): rows for name, rows in levels if rows["transactions"].notna().any()}
     doubts: list[Concern | None] = []
     for level, rows in transacting.items():
         done, failed, retried, skipped = rows[_COUNTS].sum().astype(int)
@@ -139,15 +141,11 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
         if rows["rate_tps"].notna().all():
             lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
-    doubts += validity.unsteady(
-        {level: readings.get(level, []) for level in transacting},
-        margin,
-        {str(level): round(count) for level, count in cycles.items() if count > 0},
-        {str(level): share for level, share in in_flight.items()},
-    )
-    shares = {level: rows["client_cpu_share"].to_list() for level, rows in by_level.items()}
-    doubts += validity.ceilings({name: rows["processors_share"].to_list() for name, rows in by_level.items()})
-    doubts += [validity.client_bound(level, of_trials) for level, of_trials in shares.items()]
+    series = {level: readings.get(level, []) for level in transacting}
+    whole = cycles[cycles > 0].round().astype(int)
+    doubts += validity.unsteady(series, margin, whole.to_dict(), in_flight.to_dict())
+    doubts += validity.ceilings({str(name): of.to_list() for name, of in levels["processors_share"]})
+    doubts += [validity.client_bound(str(name), of.to_list()) for name, of in levels["client_cpu_share"]]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
 
 
@@ -212,16 +210,6 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
         lag = pd.DataFrame(replicas.lag, columns=["at_s", "replay_lag_s"], dtype=float)
         figures["replay_lag_ms"] = 1000 * lag.loc[lag["at_s"] > lag["at_s"].min(), "replay_lag_s"].mean()
     return figures
-
-
-def _scripts(report: Values, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row per script; pgbench lists only several."""
-    p95 = figures.get("scripts_p95_ms", {})
-    rows = report.get("scripts") or [{**report, "script": 1}]
-    return [
-        {**{name: row.get(name) for name in _SCRIPT}, "latency_p95_ms": p95.get(row["script"] - 1)}
-        for row in rows
-    ]
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:

@@ -14,6 +14,7 @@ from benchlib.study.records import Parameters
 
 _FEW_WORKLOADS = 2
 _DEFAULT = "PostgreSQL's default"
+PARAMETERS = ["level", "parameter", "value", "default", "chosen"]
 
 
 def setup(experiment: Experiment) -> pd.DataFrame:
@@ -54,20 +55,19 @@ def provenance(study: Study) -> pd.DataFrame:
     return _in_words((what, scrubbed(value)) for what, value in servers + rows)
 
 
-def parameter_rows(level: str, block: int, record: Parameters) -> list[dict[str, Any]]:
-    """Return a level's parameters: ``level, parameter, value, default, chosen``."""
+def parameter_rows(record: Parameters) -> list[dict[str, Any]]:
+    """Return a trial's parameters: ``parameter, value, default, chosen``."""
     return [
         {
-            "level": level, "parameter": name, "value": _with_unit(row, "setting"), "default": _with_unit(row, "boot_val"),
+            "parameter": name, "value": _with_unit(row, "setting"), "default": _with_unit(row, "boot_val"),
             "chosen": row["source"] != "default" and row["setting"] != row["boot_val"],
         }
         for name, row in dict(record).items()
     ]  # fmt: skip
 
 
-def parameters(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def parameters(known: pd.DataFrame) -> pd.DataFrame:
     """Return parameters that differ between levels (columns) or from the default."""
-    known = pd.DataFrame(rows, columns=["level", "parameter", "value", "default", "chosen"])
     levels = known["level"].unique()
     frame = known.pivot(index="parameter", columns="level", values="value")[levels].rename_axis(columns=None)
     by_name = known.groupby("parameter")

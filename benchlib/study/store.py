@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,9 +21,8 @@ from pydantic import ValidationError
 
 from benchlib.errors import HostBusyError, InputError, StudyError, os_errors_as
 from benchlib.host import files
-from benchlib.host.files import PENDING, open_plain
+from benchlib.host.files import PENDING
 from benchlib.host.journal import cut_torn_end
-from benchlib.plan.design import Trial
 from benchlib.plan.level import first_problem
 from benchlib.plan.model import Measurement, Study
 from benchlib.study.archive import ARCHIVE, MOST, PATH, unpack
@@ -176,26 +174,24 @@ class StudyFolder:
         trials, sums, measurements = self.read().trials, self.checksums(), dict[str, Measurement]()
         for trial in trials:
             path = f"trials/{trial.id}/{MEASUREMENT}"
-            if (data := self.stored(path)) is not None:
-                if path not in sums:
-                    raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
-                measurements[trial.id] = self._measurement(trial, data)
+            if (data := self.stored(path)) is None:
+                continue
+            if path not in sums:
+                raise self.damaged(trial.id, MEASUREMENT, f"{CHECKSUMS} does not list it")
+            try:
+                one = Measurement.model_validate_json(data)
+            except ValidationError as reason:
+                raise self.damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
+            if one.trial != trial:
+                why = f"it is of trial {one.trial.id}, seed {one.trial.seed}"
+                raise self.damaged(trial.id, MEASUREMENT, why)
+            measurements[trial.id] = one
         for path in sums:
             _, trial_id, name = path.split("/")
             # may be large: verified when it is read
             if trial_id in measurements and name != TRANSACTION_LOG:
                 self.raw(trial_id, name)
         return measurements
-
-    def _measurement(self, trial: Trial, data: bytes) -> Measurement:
-        try:
-            measurement = Measurement.model_validate_json(data)
-        except ValidationError as reason:
-            raise self.damaged(trial.id, MEASUREMENT, first_problem(reason)) from reason
-        if measurement.trial != trial:
-            why = f"it is of trial {measurement.trial.id}, seed {measurement.trial.seed}"
-            raise self.damaged(trial.id, MEASUREMENT, why)
-        return measurement
 
     def damaged(self, trial_id: str, name: str, why: str) -> InputError:
         """Return the error for a trial's damaged file."""
@@ -314,15 +310,9 @@ def stamp(path: str | Path) -> tuple[int, ...]:
 
 
 def _content(folder: Path, name: str) -> bytes | None:
-    with (
-        os_errors_as(InputError, f"cannot read {folder.name}/{name}"),
-        contextlib.suppress(FileNotFoundError, NotADirectoryError),
-        open(folder / name, "rb", opener=open_plain) as file,
-    ):
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
-            raise InputError(f"cannot read {folder.name}/{name} (not a file, or too large)")
-        return file.read()
+    unreadable = os_errors_as(InputError, f"cannot read {folder.name}/{name}")
+    with unreadable, contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return files.read_plain(folder / name, MOST, follow=False)
     return None
 
 

@@ -66,9 +66,12 @@ def test_a_file_that_is_a_link_or_has_two_names_is_not_opened(linked, flags):
 def test_a_file_that_a_user_names_is_read_if_it_is_plain_and_not_too_large(linked):
     assert files.read_plain(linked / "name", most=6) == b"before"
     os.mkfifo(linked / "pipe")
-    for name, reason in {"pipe": "no plain file", "name": "more than"}.items():
+    places = {"pipe": "no plain file", "/dev/zero": "no plain file", "real": "directory", "name": "more than"}
+    for name, reason in places.items():
         with pytest.raises(OSError, match=reason):
             files.read_plain(linked / name, most=5)
+    with pytest.raises(OSError, match="symbolic link"):
+        files.read_plain(linked / "name", follow=False)
 
 
 def test_what_is_removed_is_the_link_and_not_what_it_leads_to(linked):

@@ -18,9 +18,7 @@ from benchlib.study.records import Counters
 @pytest.fixture
 def declared(study_of):
     """A study whose notebook declares these conditions, and more."""
-    return lambda conditions, **more: study_of().model_copy(
-        update={"parameters": {"conditions": conditions, **more}}
-    )
+    return lambda given, **more: study_of().changed(parameters={"conditions": given, **more})
 
 
 @pytest.fixture
@@ -31,9 +29,11 @@ def folder(folder_of, tmp_path):
     for trial in made.read().trials:
         path = made.path / "trials" / trial.id / Counters.FILE
         counters = json.loads(path.read_text())
-        for moment, vacuums in (("before", 0), ("after", 3 if trial.level == "tuned" else 0)):
-            tables = {"autovacuums": vacuums, "growth": 1.5}
-            counters[moment] |= {"database_bytes": 100 << 20, "tables": tables}
+        for moment, vacuums in (("before", 0), ("after", 3 * (trial.level == "tuned"))):
+            counters[moment] |= {
+                "database_bytes": 100 << 20,
+                "tables": {"autovacuums": vacuums, "growth": 1.5},
+            }
         path.write_text(json.dumps(counters))
     seal(made)
     return made
@@ -62,10 +62,9 @@ def test_a_condition_is_a_figure_and_its_bound_at_all_levels_or_some(declared):
     ],
 )
 def test_a_malformed_condition_is_refused_with_its_name(declared, given, problem):
-    with pytest.raises(InputError, match=f"parameter conditions: {problem}"):
-        conditions(declared(given))
-    with pytest.raises(InputError, match=f"parameter conditions: {problem}"):
-        conditions(declared(given, levels=[1], grid={"n": 3}))  # a kept study may hold anything
+    for study in (declared(given), declared(given, levels=[1], grid={"n": 3})):  # it may hold anything
+        with pytest.raises(InputError, match=f"parameter conditions: {problem}"):
+            conditions(study)
 
 
 def test_conditions_can_name_levels_that_are_left_out(declared):

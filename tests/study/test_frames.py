@@ -1,5 +1,9 @@
 """An open study is frames: each has its columns, of recorded studies and of one that has nothing of the kind."""
 
+import re
+from collections import defaultdict
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,30 +19,22 @@ from benchlib.study.limits import disk_limits
 from benchlib.study.plans import explained, statements
 from benchlib.study.records import Parameters, Plans, ReplicaReadings
 
-COLUMNS = {
-    "trials": "trial block level tps error part doubt",
-    "seconds": "level block second tps",
-    "waits": "level block wait sessions",
-    "checkpoints": "level block start_s end_s kind",
-    "statements": "level block script statement latency_ms",
-    "queries": "level block query transactions latency_average_ms latency_p95_ms share_percent plan part doubt",
-    "by_query": "level against query share_percent base mean percent_change ci_low ci_high p_adjusted verdict plan",
-    "figures": "level block data_to_memory",
-    "conditions": "condition level of wanted median held trials met",
-    "bottlenecks": "level bottleneck",
-    "plans": "level statement text plan outline trials same execution_ms planning_ms temp_blocks worst_estimate explain",
-    "costs": "level seconds size_bytes wal_bytes",
-    "parameters": "parameter",
-    "flushes": "level method flushes_per_s used",
-    "replicas": "level block replica second replay_lag_s replay_lag_bytes write_lag_bytes",
-    "hosts": "level server role host round_trip_ms busy_percent",
-    "crashes": "level kind number acknowledged lost oldest_lost_ms recovery_s damage",
-    "published": "level against",
-    "setup": "what value",
-    "provenance": "what value",
-    "alike": "what value",
-    "levels": "level",
-}
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
+
+
+def documented():
+    """The columns of each frame, as the page of frames has them; a row without a name continues the one above."""
+    names, columns = [], defaultdict(set)
+    for first, second in re.findall(
+        r"^\| ?(.*?) ?\| (.*?) \|", PAGE.read_text().partition("## Frames")[2], re.MULTILINE
+    ):
+        names = re.findall(r"`study\.(\w+)(?!.*effects)", first) if first else names
+        for name in names:
+            columns[name] |= {*re.findall(r"`(\w+)`", second)}
+    return columns
+
+
+COLUMNS = documented()
 RECORDED = {
     "durability-recorded": "trials seconds waits checkpoints flushes crashes levels setup provenance",
     "planner-recorded": "plans conditions parameters",
@@ -49,8 +45,11 @@ RECORDED = {
 
 
 def frame_of(study, name):
+    """A frame, of which the documented columns are there."""
     value = getattr(study, name)
-    return value() if callable(value) else value
+    frame = value() if callable(value) else value
+    assert COLUMNS[name] <= {*frame.columns, *frame.index.names}
+    return frame
 
 
 @pytest.fixture
@@ -61,17 +60,13 @@ def bare(folder_of, tmp_path):
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_study_that_has_nothing_of_a_kind_gives_an_empty_frame_with_the_same_columns(name, bare):
-    frame = frame_of(bare, name)
-    assert {*COLUMNS[name].split()} <= {*frame.columns}
     some = {"trials", "seconds", "figures", "bottlenecks", "hosts", "published", "setup", "provenance", "alike", "levels"}  # fmt: skip
-    assert (len(frame) == 0) or name in some
+    assert len(frame_of(bare, name)) == 0 or name in some
 
 
 @pytest.mark.parametrize(("study", "name"), [(study, name) for study, names in RECORDED.items() for name in names.split()])  # fmt: skip
 def test_what_a_recorded_study_has_is_there_with_its_columns(study, name, recorded):
-    frame = frame_of(OpenStudy(recorded(study)), name)
-    assert len(frame)
-    assert {*COLUMNS.get(name, "").split()} <= {*frame.columns}
+    assert len(frame_of(OpenStudy(recorded(study)), name))
 
 
 def test_levels_say_how_they_differ_and_alike_what_they_share(folder_of, tmp_path):
@@ -104,11 +99,9 @@ def test_limits_are_the_worst_first_and_name_only_levels_with_their_value(name, 
     assert len(limits) <= 7
     assert {*limits["code"]} <= {*SENTENCES}
     assert limits["grave"].to_list() == sorted(limits["grave"], reverse=True)
-    worst = limits.attrs["by_level"]
+    worst, invalid = limits.attrs["by_level"], effects["verdict"].eq("invalid")
     assert {*worst} == {*effects.loc[effects["answer"].ne(""), "level"]}
-    assert all(
-        worst.get(level, "no answer") for level in effects.loc[effects["verdict"] == "invalid", "level"]
-    )
+    assert all(worst.get(level, "no answer") for level in effects.loc[invalid, "level"])
     values = {(c.code, c.level): c.value for c in experiment.concerns if c.level}
     for row in limits[limits["code"].isin({code for code, _ in values})].to_dict("records"):
         levels = [level for level in experiment.plan.factor.levels if f"“{level}”" in row["text"]]
@@ -153,8 +146,8 @@ def test_the_median_trial_of_a_plan_has_the_metric():
     trials = pd.DataFrame({"level": "a", "block": [1, 2, 3, 4], "tps": [np.nan, np.nan, np.nan, 5.0]})
     plan = {"Plan": NODE, "Execution Time": 1.0, "Planning Time": 1.0}
     record = Plans(after=[{"statement": "SELECT 1", "plan": plan}])
-    rows = [row for block in trials["block"] for row in statements("a", block, record)]
-    assert explained(trials, rows, "tps")[["trials", "same", "plan"]].to_numpy().tolist() == [[4, 4, 1]]
+    planned = trials[["level", "block"]].assign(**statements(record)[0])
+    assert explained(trials, planned, "tps")[["trials", "same", "plan"]].to_numpy().tolist() == [[4, 4, 1]]
 
 
 @pytest.mark.parametrize(
@@ -174,13 +167,13 @@ def test_a_malformed_record_is_named(folder_of, tmp_path, monkeypatch, name, rec
         getattr(study, name)()
 
 
-DISKS = {
-    "1,500 requests/s": {"read_iops": 1500, "write_iops": 1500},
-    "1,000 requests/s (read), 500 requests/s (write)": {"read_iops": 1000, "write_iops": 500},
-    "1\u00a0MB/s (write)": {"write_bytes": 1 << 20},
-}
-
-
-@pytest.mark.parametrize("words", DISKS)
-def test_the_caps_of_a_disk_name_their_side(words):
-    assert disk_limits(Level(storage=DISKS[words])) == words
+@pytest.mark.parametrize(
+    ("words", "caps"),
+    [
+        ("1,500 requests/s", {"read_iops": 1500, "write_iops": 1500}),
+        ("1,000 requests/s (read), 500 requests/s (write)", {"read_iops": 1000, "write_iops": 500}),
+        ("1\u00a0MB/s (write)", {"write_bytes": 1 << 20}),
+    ],
+)
+def test_the_caps_of_a_disk_name_their_side(words, caps):
+    assert disk_limits(Level(storage=caps)) == words

@@ -93,7 +93,7 @@ def damage(path: Path, random: Random) -> None:
 
 def asked(of: Experiment) -> list[Callable[[], object]]:
     """All that is derived of a study."""
-    names = ("trials", "progress", "recorded", "measured", "figures", "bottlenecks", "concerns")
+    names = ("trials", "recorded", "measured", "figures", "bottlenecks", "concerns")
     return [partial(getattr, of, name) for name in names]
 
 

@@ -1,7 +1,6 @@
 """Files that somebody means ill with cost one line and nothing else; what a page shows says nothing of a machine."""
 
 import itertools
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchlib.errors import InputError
-from benchlib.host import facts, files
+from benchlib.host import facts
 from benchlib.plan.model import Factor
 from benchlib.plan.parameters import from_yaml
 from benchlib.plan.settings import read_conf
@@ -28,13 +27,6 @@ def test_a_yaml_file_that_grows_without_end_is_refused_and_aliases_are_not(text:
     with pytest.raises(InputError, match=r"not YAML: (it has )?more than"):
         from_yaml(text, "levels.yaml")
     assert from_yaml("a: &a {b: 1}\nc: *a\n", "levels.yaml") == {"a": {"b": 1}, "c": {"b": 1}}
-
-
-def test_a_pipe_or_a_device_is_no_file_of_settings(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(OSError, match=r"plain file|directory"):
-            files.read_plain(path)
 
 
 def test_a_settings_line_without_end_is_a_fault() -> None:

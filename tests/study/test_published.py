@@ -13,10 +13,8 @@ from benchlib.study.results import TRIAL_COLUMNS
 
 FOLDER = Path(__file__).parents[2] / "data" / "published"
 
-NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.csv"))
 
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
+@pytest.mark.parametrize("notebook", sorted(path.stem for path in FOLDER.glob("*.csv")))
 def test_each_figure_has_a_source_and_a_metric_that_trials_have(notebook):
     frame = published_for(notebook, FOLDER)
     assert frame["figure"].is_unique

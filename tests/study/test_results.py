@@ -48,30 +48,19 @@ def replaced(folder: StudyFolder, name: str, content: str | bytes | None) -> pd.
 
 
 def test_a_workload_may_count_the_transactions_of_one_script_per_minute(run, folder_of) -> None:
-    folder = run()
+    folder, plan = run(), folder_of(1).read().plan
     assert shown(folder).trials["new_orders_per_minute"].isna().all()
-    study = folder.read()
-    counted = study.plan.workload.model_copy(
-        update={
-            "counted": Counted(metric="new_orders_per_minute", script=2),
-            "scripts": study.plan.workload.scripts * 2,
-        }
-    )
-    stdout = (place(folder) / "stdout").read_text()
-    scripts = "".join(
+    stdout = pgbench_output(tps=2000)[0].replace("<builtin: TPC-B (sort of)>", "multiple scripts")
+    stdout += "".join(
         f"SQL script {n}: script {n}\n - weight: 1 (targets 50.0% of total)\n"
         f" - {rows} transactions ({rows / 60:.1f}% of total, tps = {tps:.6f})\n - number of failed transactions: 0 (0.000%)\n"
         " - latency average = 2.000 ms\n - latency stddev = 1.000 ms\n"
         for n, rows, tps in ((1, 4500, 1500.0), (2, 1500, 500.0))
     )
-    replaced(
-        folder,
-        "stdout",
-        stdout.replace("transaction type: <builtin: TPC-B (sort of)>", "transaction type: multiple scripts")
-        + scripts,
-    )
-    plan = study.plan.changed(workload=counted)
-    frame = measured(folder, plan, folder.kept()).trials.set_index("level")
+    replaced(folder, "stdout", stdout)
+    counted = Counted(metric="new_orders_per_minute", script=2)
+    workload = plan.workload.changed(counted=counted, scripts=plan.workload.scripts * 2)
+    frame = measured(folder, plan.changed(workload=workload), folder.kept()).trials.set_index("level")
     assert frame.loc["tuned", "new_orders_per_minute"] == pytest.approx(30_000)
 
 
@@ -92,11 +81,13 @@ def test_a_row_per_trial_in_the_order_of_the_design_has_what_pgbench_printed(run
 
 def test_hosts_that_trials_tell_are_those_of_every_figure(run) -> None:
     folder = run(6)
-    hosts = {"db1": [1, 2, 3], "db2": [4, 5, 6]}
-    for host, blocks in hosts.items():
-        note(folder, blocks=blocks, ran_on=host)
+    note(folder, blocks=(1, 2, 3), ran_on="db1")
+    note(folder, blocks=(4, 5, 6), ran_on="db2")
     experiment = shown(folder)
-    assert experiment.trials.groupby("host")["block"].unique().map(list).to_dict() == hosts
+    assert experiment.trials.groupby("host")["block"].agg(set).to_dict() == {
+        "db1": {1, 2, 3},
+        "db2": {4, 5, 6},
+    }
     assert "hosts" in {warning.code for warning in experiment.analysis.warnings}
 
 
@@ -117,18 +108,18 @@ def test_the_busiest_generator_tells_how_busy_the_load_tool_is(run) -> None:
     assert shown(folder).trials["client_cpu_share"].to_list() == pytest.approx([0.9] * 3)
 
 
-STEADY = [
-    ([100] * 8, 1),
-    ([10, 40, 70, 90, 96, *[100] * 7], 5),
-    ([10, 500, *[10] * 4, *[100] * 6], 7),  # a single fast second does not count
-    ([100] * 7, None),
-    ([0] * 12 + [1], None),
-]
-
-
-def test_the_time_to_the_steady_rate_is_read_from_the_progress() -> None:
-    found = [time_to_steady([*enumerate(rates, 1)]) for rates, _ in STEADY]
-    assert found == [seconds for _, seconds in STEADY]
+@pytest.mark.parametrize(
+    ("rates", "seconds"),
+    [
+        ([100] * 8, 1),
+        ([10, 40, 70, 90, 96, *[100] * 7], 5),
+        ([10, 500, *[10] * 4, *[100] * 6], 7),  # a single fast second does not count
+        ([100] * 7, None),
+        ([0] * 12 + [1], None),
+    ],
+)
+def test_the_time_to_the_steady_rate_is_read_from_the_progress(rates, seconds) -> None:
+    assert time_to_steady([*enumerate(rates, 1)]) == seconds
 
 
 @pytest.mark.parametrize(
@@ -153,7 +144,7 @@ def test_what_is_told_after_a_trial_s_time_is_no_reading_of_it(run) -> None:
     folder = run()  # of three seconds
     late = "progress: 4.0 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed\n"
     assert pd.isna(replaced(folder, "stderr", (place(folder) / "stderr").read_text() + late).error)
-    assert set(shown(folder).progress["elapsed_s"]) == {1.0, 2.0, 3.0}
+    assert set(shown(folder).measured.progress["elapsed_s"]) == {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize(("timeout", "cycles"), [("3 s", 1), ("1 s", None), ("2 s", None), ("30 min", None)])
@@ -240,18 +231,17 @@ def test_latencies_of_statements_are_rows_where_the_load_tool_reports_them(run) 
     folder = run()
     latencies = "statement latencies in milliseconds and failures:\n   0.312   0  UPDATE t SET a = 1;\n"
     replaced(folder, "stdout", pgbench_output(tps=2000)[0] + latencies)
-    assert shown(folder).measured.statements[["level", "latency_ms"]].to_numpy().tolist() == [
-        ["tuned", 0.312]
-    ]
+    rows = shown(folder).measured.statements
+    assert rows[["level", "latency_ms"]].to_numpy().tolist() == [["tuned", 0.312]]
 
 
-@pytest.mark.parametrize(
-    ("private", "shown_text"),
-    [(False, 'role "…" at (an address) did not get “7”'), (True, "role … at (an address) did not get …")],
-)
-def test_warnings_show_no_roles_and_addresses(run, private, shown_text) -> None:
+WARNED = {False: 'role "…" at (an address) did not get “7”', True: "role … at (an address) did not get …"}
+
+
+def test_warnings_show_no_roles_and_addresses_and_of_private_workloads_no_values(run) -> None:
     folder = run()
     note(folder, warnings=['role "crm_admin" at 10.1.2.3:5432 did not get “7”'])
     plan = folder.read().plan
-    plan = plan.changed(workload=plan.workload.model_copy(update={"private": private}))
-    assert {*measured(folder, plan, folder.kept()).warnings["warning"]} == {shown_text}
+    for private, text in WARNED.items():
+        as_shown = plan.changed(workload=plan.workload.changed(private=private))
+        assert {*measured(folder, as_shown, folder.kept()).warnings["warning"]} == {text}

@@ -134,42 +134,27 @@ def test_a_trial_that_is_cut_off_leaves_nothing(
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the names of open files are Linux's to tell")
 def test_everything_is_on_disk_before_the_name_is_given(folder, trial: Trial, raw: Path, monkeypatch) -> None:
-    synced: list[Path] = []
-    before: list[Path] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink()))
-    rename = os.rename
-
-    def renamed(name: str, target: str, **folders: int) -> None:
-        if target == trial.id:
-            before.extend(synced)
-        rename(name, target, **folders)
-
-    monkeypatch.setattr(os, "rename", renamed)
+    done, rename = [], os.rename
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: done.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+    )
+    monkeypatch.setattr(os, "rename", lambda name, to, **at: (done.append(to), rename(name, to, **at)))
     folder.keep(measurement(trial), raw)
-    assert {path.name for path in before} >= {*contents(raw), MEASUREMENT, f".pending-{trial.id}"}
-    assert synced[-1] == folder.path / "trials"
+    before = done[: done.index(trial.id)]
+    assert {*before} >= {*contents(raw), MEASUREMENT, f".pending-{trial.id}"}
+    assert done[-1] == "trials"
 
 
 def test_a_trial_set_aside_stays_as_evidence_each_time(folder: StudyFolder, trial: Trial, raw: Path) -> None:
-    for number in (1, 2):
+    (folder.path / "spoilt" / f"{trial.id}.2").mkdir(parents=True)  # of a former trial, whose first is gone
+    for number in (1, 3):
         folder.keep(measurement(trial, error=f"lost {number}"), raw)
         folder.set_aside(trial.id)
         assert folder.kept() == {}
     assert folder.checksums() == {}
-    for number in (1, 2):
+    for number in (1, 3):
         evidence = contents(folder.path / "spoilt" / f"{trial.id}.{number}")
         assert f'"lost {number}"' in evidence[MEASUREMENT].decode()
         assert evidence["stdout"] == OUTPUT
     folder.withdraw()
     assert folder.exists(), "there is evidence"
-
-
-def test_a_trial_is_set_aside_where_only_a_later_one_is_left(
-    folder: StudyFolder, trial: Trial, raw: Path
-) -> None:
-    (spoilt := folder.path / "spoilt").mkdir()
-    (spoilt / f"{trial.id}.2").mkdir()
-    for _ in range(2):
-        folder.keep(measurement(trial), raw)
-        folder.set_aside(trial.id)
-    assert sorted(path.suffix for path in spoilt.iterdir()) == [".1", ".2", ".3"]

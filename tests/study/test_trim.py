@@ -33,7 +33,7 @@ def derived(folder: StudyFolder) -> list[object]:
     """All figures that are derived from what is kept, to the last digit."""
     study = shown(folder)
     found = study.recorded
-    frames = [study.trials, study.progress, found.seconds, found.waits, found.checkpoints]
+    frames = [study.trials, study.measured.progress, found.seconds, found.waits, found.checkpoints]
     return [*(frame.to_csv() for frame in frames), folder.kept()]
 
 
