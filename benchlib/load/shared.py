@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ _SUMMED = re.compile(
     r"(\w+_)?(transactions|failures)|transactions_attempted|clients|threads|tps|speed|failed|skipped|retried|retries"
 )
 """Figures of a report and of its rows that are sums."""
+_COMBINED = re.compile(rf"{_SUMMED.pattern}|latency_(average_|stddev_)?ms|lag_ms|rate_lag_(average|max)_ms")
+"""Those, and means, deviations and maxima."""
 _MAX_SEED = 2**31 - 1
 
 
@@ -68,27 +71,19 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     With ``begins`` speeds refer to the common time.
     """
     first, counts = reports[0], [report["transactions"] or 0 for report in reports]
+    scripts, statements = (
+        zip(*(report[name] for report in reports), strict=True) for name in ("scripts", "statements")
+    )
     total = {
-        **_joined(reports),
+        **_joined(reports, counts),
         "seed": first.get("seed"),  # the others' follow from it
-        "latency_average_ms": _mean(reports, "latency_average_ms", counts),
-        "latency_stddev_ms": _deviation(reports, counts),
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
         "notes": [line for report in reports for line in report.get("notes", ())],
         "progress": _common_progress([report["progress"] for report in reports]),
-        "scripts": [
-            _merged_script(rows) for rows in zip(*(report["scripts"] for report in reports), strict=True)
-        ],
-        "statements": [
-            _joined(rows) | {"latency_ms": _mean(rows, "latency_ms", counts)}
-            for rows in zip(*(report["statements"] for report in reports), strict=True)
-        ],
+        "scripts": [_joined(rows, [row.get("transactions") or 0 for row in rows]) for rows in scripts],
+        "statements": [_joined(rows, counts) for rows in statements],
     }
-    if "rate_lag_average_ms" in first:
-        total["rate_lag_average_ms"] = _mean(reports, "rate_lag_average_ms", counts)
-        lags = [report["rate_lag_max_ms"] for report in reports]
-        total["rate_lag_max_ms"] = None if None in lags else max(lags)
     if begins and (tps := common_tps(reports, begins)) is not None:
         for row in total["scripts"]:
             row["tps"] = row["tps"] and row["tps"] * tps / total["tps"]
@@ -96,38 +91,31 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     return total | {name: None for name in first if name.startswith(("latency_p", "tps_in", "tps_ex"))}
 
 
-def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return sums, what is common to all, and else None."""
-    return {
-        name: _sum(rows, name) if _SUMMED.fullmatch(name)
-        else value if all(row.get(name) == value for row in rows)
-        else None
-        for name, value in rows[0].items()
-    }  # fmt: skip
+def _joined(rows: Sequence[Mapping[str, Any]], weights: Sequence[float | None]) -> dict[str, Any]:
+    """Return sums, weighted means, what is common to all, and else None."""
+    return {name: _figure(name, rows, weights) for name in rows[0]}
 
 
-def _merged_script(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    counts = [row.get("transactions") or 0 for row in rows]
-    latency = {"latency_average_ms": _mean(rows, "latency_average_ms", counts)}
-    return _joined(rows) | latency | {"latency_stddev_ms": _deviation(rows, counts)}
-
-
-def _sum(rows: Sequence[Mapping[str, Any]], key: str) -> Any:
-    values = [row.get(key) for row in rows]
-    return None if None in values else sum(values)
-
-
-def _mean(rows: Sequence[Mapping[str, Any]], key: str, weights: Sequence[float]) -> float | None:
-    values = [row[key] for row in rows]
-    return None if None in values or not sum(weights) else float(np.average(values, weights=weights))
-
-
-def _deviation(reports: Sequence[Mapping[str, Any]], counts: Sequence[float]) -> float | None:
-    mean = _mean(reports, "latency_average_ms", counts)
-    if mean is None or None in [report["latency_stddev_ms"] for report in reports]:
+def _figure(name: str, rows: Sequence[Mapping[str, Any]], weights: Sequence[float | None]) -> Any:
+    values = [row.get(name) for row in rows]
+    if not _COMBINED.fullmatch(name):
+        return values[0] if all(value == values[0] for value in values) else None
+    if None in values:
         return None
-    squares = [report["latency_average_ms"] ** 2 + report["latency_stddev_ms"] ** 2 for report in reports]
-    return math.sqrt(max(float(np.average(squares, weights=counts)) - mean**2, 0.0))
+    if name == "rate_lag_max_ms":
+        return max(values)
+    if _SUMMED.fullmatch(name):
+        return sum(values)
+    if None in weights or not any(weights):
+        return None
+    mean = partial(np.average, weights=weights)
+    if name != "latency_stddev_ms":
+        return float(mean(values))
+    means = [row["latency_average_ms"] for row in rows]
+    if None in means:
+        return None
+    squares = [average**2 + deviation**2 for average, deviation in zip(means, values, strict=True)]
+    return math.sqrt(max(float(mean(squares)) - float(mean(means)) ** 2, 0.0))
 
 
 def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -135,10 +123,8 @@ def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[di
     common = []
     for second in sorted(set.intersection(*map(set, by_second))):
         rows = [readings[second] for readings in by_second]
-        row = _joined(rows) | {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None}
-        for mean in ("latency_ms", "lag_ms"):
-            row[mean] = _mean(rows, mean, [one["tps"] for one in rows]) if row["tps"] else None
-        common.append(row)
+        of_first = {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None}
+        common.append(_joined(rows, [row["tps"] for row in rows]) | of_first)
     return common
 
 

@@ -59,14 +59,18 @@ class Progress:
             parts.append(f"{time_words(len(left) * (time.monotonic() - self._started_s) / added)} left")
         self._tell(f"{self._folder.name}: {' · '.join(parts)} · {doing}")
 
-    def interrupted(self) -> Interrupted:
-        """Return the error for Ctrl-C."""
-        path = self._folder.path
-        return Interrupted(
-            # counted on disk: Ctrl-C may come between saving and counting
-            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are saved in "
-            f"{path.parent.name}/{path.name}; repeat the command to continue"
-        )
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise Interrupted for Ctrl-C."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            path = self._folder.path
+            raise Interrupted(
+                # counted on disk: Ctrl-C may come between saving and counting
+                f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are saved in "
+                f"{path.parent.name}/{path.name}; repeat the command to continue"
+            ) from None
 
 
 def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None) -> Study:
@@ -182,30 +186,27 @@ def run_study(
     progress = Progress(folder, study, measurements, tell)
     report = progress.report
     report("starting")
-    try:
-        with open_bench(report) as bench:
-            for block, trials in groupby(todo, lambda trial: trial.block):
-                if reason := enough():
-                    report(f"done early: {reason}")
-                    return
-                for trial in trials:
-                    report(f"“{trial.level}”")
-                    with _raw_folder(folder, bench, trial) as raw:
-                        measurement = _not_run(trial, lost) or bench.measure(trial, raw)
-                        _check_exists(folder)
-                        folder.keep(measurement, raw)
-                    measurements[trial.id] = measurement
-                    if measurement.error:
-                        report(f"“{trial.level}” failed: {measurement.error}")
-                    progress.add(measurement)
-                    if measurement.error_kind == BrakeError.__name__:
-                        raise StudyError(f"{measurement.error}; later, run again with retry_failed")
-                errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
-                if all(errors):
-                    raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
-                lost = check_levels(study, measurements.values())
-    except KeyboardInterrupt:
-        raise progress.interrupted() from None
+    with progress.interruptible(), open_bench(report) as bench:
+        for block, trials in groupby(todo, lambda trial: trial.block):
+            if reason := enough():
+                report(f"done early: {reason}")
+                return
+            for trial in trials:
+                report(f"“{trial.level}”")
+                with _raw_folder(folder, bench, trial) as raw:
+                    measurement = _not_run(trial, lost) or bench.measure(trial, raw)
+                    _check_exists(folder)
+                    folder.keep(measurement, raw)
+                measurements[trial.id] = measurement
+                if measurement.error:
+                    report(f"“{trial.level}” failed: {measurement.error}")
+                progress.add(measurement)
+                if measurement.error_kind == BrakeError.__name__:
+                    raise StudyError(f"{measurement.error}; later, run again with retry_failed")
+            errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
+            if all(errors):
+                raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
+            lost = check_levels(study, measurements.values())
     report("done")
 
 
