@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import PositiveInt, ValidationError
 
-from benchlib.errors import InputError, os_errors_as
-from benchlib.host.files import open_plain
+from benchlib.errors import InputError
 from benchlib.plan.level import Model
 from benchlib.plan.model import Plan
 from benchlib.study.store import StudyFolder
@@ -54,16 +53,11 @@ def kept_crashes(folder: StudyFolder) -> list[Crash]:
     """Return the saved crashes; InputError if one is damaged."""
     crashes = []
     for path in sorted(folder.path.glob("crashes/[!.]*.json")):
-        name = f"{folder.name}: crashes/{path.name}"
         try:
-            with (
-                os_errors_as(InputError, f"{name} cannot be read"),
-                open(path, "rb", opener=open_plain) as file,
-            ):
-                crashes.append(Crash.model_validate_json(file.read()))
+            crashes.append(Crash.model_validate_json(folder.stored(f"crashes/{path.name}") or b""))
         except ValidationError as reason:
             why = "is damaged: restore it from a copy, or move it away to repeat the crash"
-            raise InputError(f"{name} {why}") from reason
+            raise InputError(f"{folder.name}: crashes/{path.name} {why}") from reason
     return crashes
 
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeBench
 
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.model import Plan, Study
@@ -23,12 +21,6 @@ def ids(folder: StudyFolder) -> list[str]:
 
 def spoilt(folder: StudyFolder) -> list[str]:
     return sorted(path.name for path in folder.path.glob("spoilt/*"))
-
-
-def measured(folder: StudyFolder, workspace: Path, *args: Any, **options: Any) -> StudyFolder:
-    """Return the folder after a fake bench has run its study."""
-    run_study(folder, FakeBench(folder.read().plan, workspace, *args, **options).open)
-    return folder
 
 
 def ending(reason: tuple[type[Exception], str] | None) -> AbstractContextManager[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from fakes import seal
-from hosts import measured
+from kept import place, ran
 
 from benchlib.study.experiment import Experiment, shown
 from benchlib.study.instruments import SECONDS
@@ -14,13 +14,11 @@ from benchlib.study.records import ReplicaReadings, Samples
 from benchlib.study.results import COSTS
 from benchlib.study.store import StudyFolder
 
-TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
-
 
 @pytest.fixture
 def folder(folder_of, tmp_path):
     """A study of two blocks with all instruments."""
-    return measured(folder_of(2), tmp_path, TPS, instruments=True)
+    return ran(folder_of(2), tmp_path, instruments=True)
 
 
 def read(folder: StudyFolder) -> Experiment:
@@ -34,20 +32,13 @@ def of_tuned(frame: pd.DataFrame) -> Any:
 
 
 @pytest.fixture
-def path_of(folder):
-    (trial,) = [trial for trial in folder.read().trials if (trial.level, trial.block) == ("tuned", 1)]
-    return lambda name: folder.path / "trials" / trial.id / name
-
-
-@pytest.fixture
-def change(path_of):
+def change(folder):
     """Changes what was sampled in that trial."""
 
     def make(change_raw):
-        path = path_of(Samples.FILE)
-        raw = dict(Samples.from_bytes(path.read_bytes()))
+        raw = dict(Samples.from_bytes((place(folder) / Samples.FILE).read_bytes()))
         change_raw(raw)
-        Samples.model_validate(raw).write(path.parent)
+        Samples.model_validate(raw).write(place(folder))
 
     return make
 
@@ -103,17 +94,17 @@ def test_a_wait_event_that_a_trial_did_not_have_is_0(folder, change):
     assert waits.drop(mine.index)["Lock: tuple"].eq(0).all()
 
 
-def test_checkpoints_are_those_within_the_load(folder, path_of):
+def test_checkpoints_are_those_within_the_load(folder):
     found = read(folder).recorded.checkpoints
     assert found[["start_s", "end_s", "kind"]].to_numpy().tolist() == [[1.0, 2.5, "wal"]] * 6
-    path_of("server.log").unlink()
+    (place(folder) / "server.log").unlink()
     assert len(read(folder).recorded.checkpoints) == 5
 
 
-def test_costs_are_per_transaction(folder, path_of):
+def test_costs_are_per_transaction(folder):
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
-    path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
+    (place(folder) / ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
     rows = read(folder).figures
     assert {"level", "block", *COSTS} <= {*rows}
     assert len(rows) == 6
@@ -126,8 +117,8 @@ def test_costs_are_per_transaction(folder, path_of):
     assert rows["replay_lag_ms"].notna().sum() == 1
 
 
-def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, path_of):
-    path_of(Samples.FILE).unlink()
+def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder):
+    (place(folder) / Samples.FILE).unlink()
     found = read(folder)
     for frame in (found.recorded.seconds, found.recorded.waits, found.recorded.checkpoints):
         assert len(of_tuned(frame)) == 0 < len(frame)
@@ -138,7 +129,7 @@ def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, pa
 
 
 def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path):
-    found = read(measured(folder_of(1), tmp_path, TPS, failing={"tuned": "gone"}))
+    found = read(ran(folder_of(1), tmp_path, failing={"tuned": "gone"}))
     assert found.recorded.seconds.empty
     assert list(found.recorded.seconds.columns) == list(SECONDS)
     assert found.recorded.waits.empty
