@@ -238,7 +238,6 @@ def run_blocks(
     def tell(line: str) -> None:
         send({"line": line.rpartition(" · ")[2]})
 
-    patient = bool(study.parameters.get("leave_out"))
-    real = partial(open_bench, study.plan, study.name, hosts=hosts, patient=patient)
+    real = partial(open_bench, study, hosts=hosts)
     with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
         run_study(Outbox(study, earlier, send), bench or real, tell)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Environment], obje
 
 def run_for_real(name: str, plan: Plan, blocks: int) -> StudyFolder:
     """Return the folder of a study that has run on real servers."""
-    folder = StudyFolder(name)
-    folder.write(Study(name=name, title="Small", plan=plan, trials=plan.design(blocks)))
-    run_study(folder, lambda tell: open_bench(plan, name, tell=tell))
+    folder, study = StudyFolder(name), Study(name=name, title="Small", plan=plan, trials=plan.design(blocks))
+    folder.write(study)
+    run_study(folder, partial(open_bench, study))
     return folder

@@ -17,7 +17,6 @@ from benchlib.plan.design import Trial
 from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Beside, Invariant, Script, Workload
 from benchlib.server.statistics import BESIDE
-from benchlib.study.bench import open_bench
 from benchlib.study.environment import Environment
 from benchlib.study.experiment import shown
 from benchlib.study.frames import OpenStudy
@@ -154,10 +153,10 @@ def test_a_killed_or_frozen_server_fails_one_trial(arrangement, befalls, error, 
     assert again.load_argv[1] != measurement.load_argv[1], "on a new cluster"
 
 
-def test_refused_initdb_options_end_the_run_before_it_begins(scratch):
+def test_refused_initdb_options_end_the_run_before_it_begins(scratch, trials):
     levels = {"first": {}, "second": {"initdb": ["--no-such-option"]}}
     with pytest.raises(PreflightError, match="level “second”: initdb failed: "):
-        open_bench(bench_plan(levels), "test").__enter__()
+        trials.bench(bench_plan(levels))
     assert list(scratch.glob("run-*")) == []
 
 
