@@ -134,9 +134,8 @@ class Bench:
                             check_background()
                             check_replicas()
 
-                        read_report = self._drive(
-                            environment, load, trial.seed, folder, notes, check, sampler
-                        )
+                        job = self._job(environment, work, load, trial.seed)
+                        read_report = self._drive(environment, job, folder, notes, check, sampler)
                 Samples.model_validate(sampler.raw).write(folder)
                 notes["warnings"] += sampler.warnings
                 environment.check_running()
@@ -197,24 +196,23 @@ class Bench:
         load = load.changed(duration_s=load.warmup_s, transaction_log=False)
         folder = self.workspace / "warm-up"
         files.make(folder, mode=0o700)
+        job = self._job(environment, environment.workload, load, seed)
         with environment.watched([]) as check:
-            read_report = self._drive(environment, load, seed, folder, {}, check, contextlib.nullcontext())
+            read_report = self._drive(environment, job, folder, {}, check, contextlib.nullcontext())
         if not load.generators:  # generators overlap too little in so short a load
             read_report()
 
     def _drive(
         self,
         environment: Environment,
-        load: Load,
-        seed: int,
+        job: Job,
         folder: Path,
         notes: dict[str, Any],
         check: Check,
         during: During,
     ) -> Callable[[], dict[str, Any]]:
         """Run a load, and ``during`` meanwhile; return the parser of its report."""
-        tool, client = self._tool(environment.workload), environment.client
-        job = self._job(environment, environment.workload, load, seed)
+        tool, load, client = self._tool(job.workload), job.load, environment.client
         if load.generators:
             assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())

@@ -127,11 +127,7 @@ def drive(
     shares = split(job.load, job.seed)
     addresses = {name: hosts.address(name) for name in shares}
     barrier = secrets.randbelow(2**31)  # a lock number for this load
-    tasks, run_name, client = (
-        dict[str, Any](),
-        environment.run.folder.name,
-        Shell(None, environment.client_environment()),
-    )
+    tasks, client = dict[str, Any](), Shell(None, environment.client_environment())
     with asking(), environment.server.connect() as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
 
@@ -141,8 +137,8 @@ def drive(
         try:
             for name, (load, seed) in shares.items():
                 share = replace(job, load=load, seed=seed)
-                call = partial(answer, generate, (run_name, name, share, barrier, client))
-                tasks[name] = hosts.submit(name, addresses[name], call)
+                given = (environment.run.folder.name, name, share, barrier, client)
+                tasks[name] = hosts.submit(name, addresses[name], partial(answer, generate, given))
             _await(tasks, "begin", watch, _READY_LIMIT_S, lambda: value(_WAITING) == len(tasks))
             with during:
                 # grants the shared locks of all generators; each releases its own at its end
