@@ -20,6 +20,13 @@ def ids(folder: StudyFolder) -> list[str]:
     return [trial.id for trial in folder.read().trials]
 
 
+def hosts_of_blocks(folder: StudyFolder) -> dict[int, str | None]:
+    """Return each block's one host."""
+    pairs = {(m.trial.block, m.ran_on) for m in folder.kept().values()}
+    assert len(dict(pairs)) == len(pairs), "a block is compared inside its host"
+    return dict(sorted(pairs))
+
+
 def spoilt(folder: StudyFolder) -> list[str]:
     return sorted(path.name for path in folder.path.glob("spoilt/*"))
 

@@ -7,14 +7,13 @@ from unittest.mock import Mock
 
 import pytest
 from fakes import FakeBench
-from hosts import ending, ids, spoilt
+from hosts import ending, hosts_of_blocks, ids, spoilt
 
 from benchlib.errors import HostBusyError, Interrupted, StudyError
 from benchlib.plan.fleet import Fleet
 from benchlib.study import driver
 from benchlib.study.calls import UnwantedError
 from benchlib.study.driver import MOST_LOSSES, run_on_fleet
-from benchlib.study.store import StudyFolder
 
 KILLED = UnwantedError("killed")
 BUSY = MOST_LOSSES + 2
@@ -82,13 +81,6 @@ def run(tmp_path, monkeypatch):
         return lines
 
     return make
-
-
-def hosts_of_blocks(folder: StudyFolder) -> dict[int, str]:
-    """Each block's one host."""
-    pairs = {(m.trial.block, m.ran_on) for m in folder.kept().values()}
-    assert len(dict(pairs)) == len(pairs)
-    return dict(sorted(pairs))
 
 
 def test_each_host_runs_the_blocks_of_the_plan_once(folder_of, run):
