@@ -193,11 +193,7 @@ def run_study(
                 return
             for trial in trials:
                 report(f"“{trial.level}”")
-                with _raw_folder(folder, bench, trial) as raw:
-                    measurement = _not_run(trial, lost) or bench.measure(trial, raw)
-                    _check_exists(folder)
-                    folder.keep(measurement, raw)
-                measurements[trial.id] = measurement
+                measurement = measurements[trial.id] = _measured(folder, bench, trial, lost)
                 if measurement.error:
                     report(f"“{trial.level}” failed: {measurement.error}")
                 progress.add(measurement)
@@ -210,24 +206,22 @@ def run_study(
     report("done")
 
 
-def _not_run(trial: Trial, lost: Mapping[str, str]) -> Measurement | None:
-    if trial.level not in lost:
-        return None
-    now = time.time()
-    return Measurement(
-        trial=trial, started_s=now, finished_s=now, error=lost[trial.level], error_kind="ServerError"
-    )
-
-
-@contextmanager
-def _raw_folder(folder: StudyFolder, bench: Bench, trial: Trial) -> Iterator[Path]:
+def _measured(folder: StudyFolder, bench: Bench, trial: Trial, lost: Mapping[str, str]) -> Measurement:
+    """Run a trial, or leave it out, and save it."""
     failure = f"trial {trial.id} cannot be measured here: correct that and repeat the command; saved trials are safe"
     with (
         os_errors_as(StudyError, failure),
         tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
     ):
         _check_exists(folder)
-        yield Path(raw)
+        if trial.level in lost:
+            now, why = time.time(), {"error": lost[trial.level], "error_kind": "ServerError"}
+            measurement = Measurement(trial=trial, started_s=now, finished_s=now).changed(**why)
+        else:
+            measurement = bench.measure(trial, Path(raw))
+        _check_exists(folder)
+        folder.keep(measurement, Path(raw))
+    return measurement
 
 
 def _check_exists(folder: StudyFolder) -> None:
