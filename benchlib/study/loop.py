@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from benchlib.errors import BrakeError, InputError, Interrupted, StudyError, os_errors_as
 from benchlib.plan.design import Trial
@@ -15,21 +15,12 @@ from benchlib.plan.model import AS_RUN, Measurement, Study
 from benchlib.plan.words import time_words
 from benchlib.study.store import StudyFolder
 
-
-class Bench(Protocol):
-    """The interface that the loop needs; see :mod:`benchlib.study.bench`."""
-
-    @property
-    def workspace(self) -> Path:
-        """A folder for raw files, removed even if the run is killed."""
-
-    def measure(self, trial: Trial, folder: Path) -> Measurement:
-        """Run one trial; the measurement has any error."""
-
+if TYPE_CHECKING:
+    from benchlib.study.bench import Bench  # a saved study needs no servers
 
 Tell = Callable[[str], None]
 Enough = Callable[[], str | None]
-OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
+OpenBench = Callable[[Tell], AbstractContextManager["Bench"]]
 _LEFT_OUT = "left out, since each of its trials failed: "
 
 
@@ -206,7 +197,7 @@ def run_study(
     report("done")
 
 
-def _measured(folder: StudyFolder, bench: Bench, trial: Trial, lost: Mapping[str, str]) -> Measurement:
+def _measured(folder: StudyFolder, bench: "Bench", trial: Trial, lost: Mapping[str, str]) -> Measurement:
     """Run a trial, or leave it out, and save it."""
     failure = f"trial {trial.id} cannot be measured here: correct that and repeat the command; saved trials are safe"
     with (
