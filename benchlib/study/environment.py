@@ -88,20 +88,17 @@ class Environment:
 
     def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery] = MappingProxyType({})) -> Sampler:
         """Return a sampler of host, sessions and the plan's queries."""
-        sessions, site = partial(waits, self.server), self.site
         own = partial(sampled, self.server, samples) if samples else None
+        sampler, site = partial(Sampler, waits=partial(waits, self.server), samples=own), self.site
         if not site:
-            files = partial(kernel_files, self.server)
             waits_hz = min(waits_hz, _IN_PLACE_HZ) if self.server.in_place else waits_hz
-            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files, samples=own)
-        servers = [site.cluster, *site.replicas.members]
-        return Sampler(
+            return sampler(servers=list, waits_hz=waits_hz, files=partial(kernel_files, self.server))
+        servers, poolers = [site.cluster, *site.replicas.members], [process.pid for process in site.processes]
+        return sampler(
             servers=lambda: [pid for server in servers if (pid := server.pid)],
-            poolers=[process.pid for process in site.processes],
+            poolers=poolers,
             devices=counted_once(site.devices),
-            waits=sessions,
             waits_hz=waits_hz,
-            samples=own,
         )
 
     def settle(self) -> None:
