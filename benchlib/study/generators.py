@@ -53,12 +53,11 @@ During = contextlib.AbstractContextManager[object]
 
 @dataclass(frozen=True)
 class Generated:
-    """The result of one generator, with its Parquet log."""
+    """The result of one generator that ended well, with its Parquet log."""
 
     did: Generator
     stdout: str
     stderr: str
-    returncode: int
     log: bytes | None
 
 
@@ -104,7 +103,7 @@ def generate(run_name: str, host: str, job: Job, barrier: int, client: Shell) ->
             began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
             clock_error_s=max(round_trip / 2, abs(before[1] - after[1])),
         )  # fmt: skip
-        return Generated(did, done.stdout, done.stderr, done.returncode, log.read_bytes() if logs else None)
+        return Generated(did, done.stdout, done.stderr, log.read_bytes() if logs else None)
 
 
 def reach(hosts: Hosts, load: Load, site: Site) -> None:
@@ -187,7 +186,7 @@ def merge_results(
         files.write(folder / f"stdout.{result.did.host}", result.stdout)
         files.write(folder / f"stderr.{result.did.host}", result.stderr)
         try:
-            reports.append(tool.report(result.stdout, result.stderr, result.returncode, result.did.load_argv))
+            reports.append(tool.report(result.stdout, result.stderr, 0, result.did.load_argv))
         except BenchlibError as reason:
             raise LoadError(f"the generator {result.did.host}: {reason}") from reason
     did = [result.did for result in generated]
