@@ -138,7 +138,8 @@ class _Driver:
 
     def _receive(self) -> None:
         for message in _of_scheduler(partial(self.queue.get, batch=True)):
-            host, share = message["host"], self.shares[message["host"]]
+            host = message["host"]
+            share = self.shares.get(host, _Share())
             if "line" in message:
                 self.progress.report(f"{host}: {message['line']}")
             elif message["block"] in share.blocks:  # else a second copy
