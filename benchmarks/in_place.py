@@ -25,7 +25,7 @@ from benchlib.host.shell import Shell, server_user
 from benchlib.load.parse import parse_text
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Plan
+from benchlib.plan.model import Factor, Load, Plan, Study
 from benchlib.plan.workload import Workload
 from benchlib.server.cluster import SUPERUSER, Cluster
 from benchlib.server.installations import find_installation, find_pgbench, runnable_by
@@ -56,7 +56,8 @@ def main(rounds: int, seconds: int, rate: int, clients: int, out: Path) -> None:
         options = [f"--rate={rate}", f"--client={clients}", f"--time={seconds}", "--no-vacuum"]
         others: list[str | Path] = [pgbench, *connection, *options, "postgres"]
         target = {"server": f"postgresql://{SUPERUSER}@/postgres?host={cluster.sockets}", "in_place": True}
-        with open_bench(_plan(target, SHARE * rate), "in place") as bench:
+        study = Study(name="in-place", title="In place", plan=_plan(target, SHARE * rate), trials=())
+        with open_bench(study, str) as bench:
             trials = 0
             for number in range(1, rounds + 1):
                 for window in random.sample(WINDOWS, len(WINDOWS)):

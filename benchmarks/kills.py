@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,8 @@ def run_here(name: str, blocks: int) -> None:
     """Run the study to its end, in this process."""
     its_plan, folder = plan(seed=1), StudyFolder(name)
     trials = randomised_blocks(list(its_plan.factor.levels), blocks, its_plan.seed)
-    keep_study(folder, Study(name=name, title=name, plan=its_plan, trials=trials))
-    run_study(folder, lambda tell: open_bench(its_plan, name, tell=tell))
+    study = keep_study(folder, Study(name=name, title=name, plan=its_plan, trials=trials))
+    run_study(folder, partial(open_bench, study))
 
 
 class Outside:

@@ -22,7 +22,7 @@ from benchlib.host.shell import Shell, server_user, ticks
 from benchlib.load.workloads import load_workload
 from benchlib.plan.design import Trial
 from benchlib.plan.level import Level
-from benchlib.plan.model import Factor, Load, Measurement, Plan
+from benchlib.plan.model import Factor, Load, Measurement, Plan, Study
 from benchlib.plan.workload import Workload
 from benchlib.server import installations
 from benchlib.server.cluster import Cluster
@@ -220,7 +220,8 @@ class Trials:
         self._stack, self._folder, self._numbers = stack, folder, count(1)
 
     def bench(self, plan: Plan) -> Bench:
-        return self._stack.enter_context(open_bench(plan, "test"))
+        study = Study(name="test", title="Test", plan=plan, trials=())
+        return self._stack.enter_context(open_bench(study, str))
 
     def close(self) -> None:
         """Close the benches."""

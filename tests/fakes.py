@@ -115,7 +115,7 @@ def seal(folder: StudyFolder) -> None:
 
 @dataclass(eq=False)
 class FakeBench:
-    """What :class:`benchlib.study.loop.Bench` asks for, at a speed per level or per trial.
+    """What the loop asks of :class:`benchlib.study.bench.Bench`, at a speed per level or per trial.
 
     ``failing`` are levels, or numbers of calls (from 1), with the words of a measurement's error;
     ``unready`` are levels that do not come to a load, with the reason; ``raising`` are numbers of calls with the exception that comes out of ``measure``; without ``instruments`` nothing

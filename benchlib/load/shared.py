@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ _SUMMED = re.compile(
     r"(\w+_)?(transactions|failures)|transactions_attempted|clients|threads|tps|speed|failed|skipped|retried|retries"
 )
 """Figures of a report and of its rows that are sums."""
-_MEANS = ("latency_average_ms", "latency_ms", "rate_lag_average_ms", "lag_ms")
-"""Those that are means."""
+_COMBINED = re.compile(rf"{_SUMMED.pattern}|latency_(average_|stddev_)?ms|lag_ms|rate_lag_(average|max)_ms")
+"""Those, and means, deviations and maxima."""
 _MAX_SEED = 2**31 - 1
 
 
@@ -69,19 +70,18 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
 
     With ``begins`` speeds refer to the common time.
     """
-    first, counts = reports[0], _counts(reports)
-    lags = [report.get("rate_lag_max_ms") for report in reports]
-    scripts = zip(*(report["scripts"] for report in reports), strict=True)
-    statements = zip(*(report["statements"] for report in reports), strict=True)
+    first, counts = reports[0], [report["transactions"] or 0 for report in reports]
+    scripts, statements = (
+        zip(*(report[name] for report in reports), strict=True) for name in ("scripts", "statements")
+    )
     total = {
         **_joined(reports, counts),
         "seed": first.get("seed"),  # the others' follow from it
         "complete": all(report["complete"] for report in reports),
         "errors": [line for report in reports for line in report["errors"]],
         "notes": [line for report in reports for line in report.get("notes", ())],
-        "rate_lag_max_ms": None if None in lags else max(lags),
         "progress": _common_progress([report["progress"] for report in reports]),
-        "scripts": [_joined(rows, _counts(rows)) for rows in scripts],
+        "scripts": [_joined(rows, [row.get("transactions") or 0 for row in rows]) for rows in scripts],
         "statements": [_joined(rows, counts) for rows in statements],
     }
     if begins and (tps := common_tps(reports, begins)) is not None:
@@ -91,37 +91,31 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     return total | {name: None for name in first if name.startswith(("latency_p", "tps_in", "tps_ex"))}
 
 
-def _counts(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [row.get("transactions") or 0 for row in rows]
-
-
-def _joined(rows: Sequence[Mapping[str, Any]], weights: Sequence[Any]) -> dict[str, Any]:
+def _joined(rows: Sequence[Mapping[str, Any]], weights: Sequence[float | None]) -> dict[str, Any]:
     """Return sums, weighted means, what is common to all, and else None."""
-    joined = {}
-    for name in rows[0]:
-        values = [row.get(name) for row in rows]
-        if name in _MEANS:
-            joined[name] = _mean(values, weights)
-        elif _SUMMED.fullmatch(name):
-            joined[name] = None if None in values else sum(values)
-        else:
-            joined[name] = values[0] if all(value == values[0] for value in values) else None
-    if "latency_stddev_ms" in joined:
-        joined["latency_stddev_ms"] = _deviation(rows, joined["latency_average_ms"], weights)
-    return joined
+    return {name: _figure(name, rows, weights) for name in rows[0]}
 
 
-def _mean(values: Sequence[Any], weights: Sequence[Any]) -> float | None:
-    known = None not in values and None not in weights and any(weights)
-    return float(np.average(values, weights=weights)) if known else None
-
-
-def _deviation(rows: Sequence[Mapping[str, Any]], mean: float | None, weights: Sequence[Any]) -> float | None:
-    """Return the standard deviation of all, from means and standard deviations."""
-    if mean is None or None in [row["latency_stddev_ms"] for row in rows]:
+def _figure(name: str, rows: Sequence[Mapping[str, Any]], weights: Sequence[float | None]) -> Any:
+    values = [row.get(name) for row in rows]
+    if not _COMBINED.fullmatch(name):
+        return values[0] if all(value == values[0] for value in values) else None
+    if None in values:
         return None
-    squares = [row["latency_average_ms"] ** 2 + row["latency_stddev_ms"] ** 2 for row in rows]
-    return math.sqrt(max(float(np.average(squares, weights=weights)) - mean**2, 0.0))
+    if name == "rate_lag_max_ms":
+        return max(values)
+    if _SUMMED.fullmatch(name):
+        return sum(values)
+    if None in weights or not any(weights):
+        return None
+    mean = partial(np.average, weights=weights)
+    if name != "latency_stddev_ms":
+        return float(mean(values))
+    means = [row["latency_average_ms"] for row in rows]
+    if None in means:
+        return None
+    squares = [average**2 + deviation**2 for average, deviation in zip(means, values, strict=True)]
+    return math.sqrt(max(float(mean(squares)) - float(mean(means)) ** 2, 0.0))
 
 
 def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -129,8 +123,8 @@ def _common_progress(progress: Sequence[Sequence[Mapping[str, Any]]]) -> list[di
     common = []
     for second in sorted(set.intersection(*map(set, by_second))):
         rows = [readings[second] for readings in by_second]
-        joined = _joined(rows, [row["tps"] for row in rows])
-        common.append(joined | {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None})
+        of_first = {"elapsed_s": rows[0]["elapsed_s"], "stddev_ms": None}
+        common.append(_joined(rows, [row["tps"] for row in rows]) | of_first)
     return common
 
 

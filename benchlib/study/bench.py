@@ -22,7 +22,7 @@ from benchlib.load.pgbench import Pgbench
 from benchlib.load.tool import Connection, Job, LoadTool
 from benchlib.load.tools import load_tool
 from benchlib.plan.design import Trial
-from benchlib.plan.model import Load, Measurement, Plan
+from benchlib.plan.model import Load, Measurement, Plan, Study
 from benchlib.plan.workload import Script, Workload
 from benchlib.server import statistics
 from benchlib.server.remote import sole_run
@@ -123,11 +123,7 @@ class Bench:
                 commands = self._background_commands(environment, load, trial.beside_seed)
                 with environment.background_load(commands, folder / BESIDE) as check_background:
                     self._warm(environment, load, seed=trial.warm_up_seed)
-                    rows = (
-                        int(server.value(work.invariant.count, as_load=True))
-                        if work.invariant.count
-                        else None
-                    )
+                    rows = count_rows(server, work)
                     environment.before_load(notes["host"])
                     before = statistics.snapshot(server)
                     before["tables"] = {"growth": environment.initial_growth, **(before["tables"] or {})}
@@ -138,9 +134,8 @@ class Bench:
                             check_background()
                             check_replicas()
 
-                        read_report = self._drive(
-                            environment, load, trial.seed, folder, notes, check, sampler
-                        )
+                        job = self._job(environment, work, load, trial.seed)
+                        read_report = self._drive(environment, job, folder, notes, check, sampler)
                 Samples.model_validate(sampler.raw).write(folder)
                 notes["warnings"] += sampler.warnings
                 environment.check_running()
@@ -201,24 +196,23 @@ class Bench:
         load = load.changed(duration_s=load.warmup_s, transaction_log=False)
         folder = self.workspace / "warm-up"
         files.make(folder, mode=0o700)
+        job = self._job(environment, environment.workload, load, seed)
         with environment.watched([]) as check:
-            read_report = self._drive(environment, load, seed, folder, {}, check, contextlib.nullcontext())
+            read_report = self._drive(environment, job, folder, {}, check, contextlib.nullcontext())
         if not load.generators:  # generators overlap too little in so short a load
             read_report()
 
     def _drive(
         self,
         environment: Environment,
-        load: Load,
-        seed: int,
+        job: Job,
         folder: Path,
         notes: dict[str, Any],
         check: Check,
         during: During,
     ) -> Callable[[], dict[str, Any]]:
         """Run a load, and ``during`` meanwhile; return the parser of its report."""
-        tool, client = self._tool(environment.workload), environment.client
-        job = self._job(environment, environment.workload, load, seed)
+        tool, load, client = self._tool(job.workload), job.load, environment.client
         if load.generators:
             assert self.hosts
             job = replace(job, connection=Connection(dbname=job.connection.dbname), scripts=())
@@ -265,11 +259,17 @@ class Bench:
         return commands
 
 
+def count_rows(server: Server, work: Workload) -> int | None:
+    """Return the rows that transactions add to, if they do."""
+    count = work.invariant.count
+    return int(server.value(count, as_load=True)) if count else None
+
+
 def check_invariant(server: Server, work: Workload, before: int | None, report: Mapping[str, Any]) -> None:
     """Check the rows that the report claims (else InvariantError)."""
     invariant = work.invariant
-    if before is not None and invariant.count:
-        rows, growth = int(server.value(invariant.count, as_load=True)) - before, invariant.growth(report)
+    if before is not None and (now := count_rows(server, work)) is not None:
+        rows, growth = now - before, invariant.growth(report)
         if rows not in growth:
             wanted = f"{growth[0]} to {growth[-1]}" if len(growth) > 1 else f"{growth[0]}"
             raise InvariantError(
@@ -281,26 +281,23 @@ def check_invariant(server: Server, work: Workload, before: int | None, report: 
 
 
 @contextlib.contextmanager
-def open_bench(
-    plan: Plan, name: str, tell: Tell = lambda line: None, hosts: Hosts | None = None, patient: bool = False
-) -> Iterator[Bench]:
-    """Open the bench of a plan; on exit no server and no file of it remains.
+def open_bench(study: Study, tell: Tell, hosts: Hosts | None = None) -> Iterator[Bench]:
+    """Open the bench of a study; on exit no server and no file of it remains.
 
     Raises:
         PreflightError: a cluster is impossible, or another run is active.
 
     """
+    plan, number = study.plan, secrets.randbelow(2**31)
+    levels = {name: plan.level(name) for name in plan.factor.levels}
     with (
-        workshop(f"study “{name}”", plan.scale, tell, abroad=plan.abroad) as templates,
+        workshop(f"study “{study.name}”", plan.scale, tell, abroad=plan.abroad) as templates,
         contextlib.ExitStack() as known,
-        contextlib.closing(Bench(plan, templates, hosts, patient)) as bench,
+        contextlib.closing(Bench(plan, templates, hosts, bool(study.parameters.get("leave_out")))) as bench,
     ):
-        targets = filter(None, (target_of(plan.level(level_name)) for level_name in plan.factor.levels))
-        number = secrets.randbelow(2**31)
-        for server in dict.fromkeys(target.server for target in targets):
+        for server in dict.fromkeys(target.server for target in map(target_of, levels.values()) if target):
             known.enter_context(sole_run(server, number))
-        for level_name in plan.factor.levels:
-            level = plan.level(level_name)
+        for name, level in levels.items():
             if not level.target:  # the preflight checked external servers
-                templates.check(level_name, level, plan.level_workload(level_name))
+                templates.check(name, level, plan.level_workload(name))
         yield bench

@@ -28,9 +28,8 @@ T = TypeVar("T")
 
 MOST_LOSSES = 5
 """Number of losses in a row after which a host ends the run."""
-_PAUSE_S = 0.1
 _LOOK_S = 2.0
-"""Interval at which the scheduler is asked for its workers."""
+"""Interval at which the scheduler is asked for its workers and messages."""
 
 
 def run_on_fleet(
@@ -56,22 +55,21 @@ def run_on_fleet(
     for trial_id, measurement in kept.items():
         if measurement.trial.block in blocks:  # a block runs on one host at one time
             folder.set_aside(trial_id)
+    progress = Progress(folder, study, folder.kept(), tell)
     looks = [look for look in study.plan.looks if look < study.blocks]
     with (
+        progress.interruptible(),
         hosts.connected(),
         hosts.queue() as queue,
-        contextlib.closing(_Driver(folder, hosts, queue, tell, open_bench)) as driver,
+        contextlib.closing(_Driver(folder, study, hosts, queue, progress, open_bench)) as driver,
     ):
-        try:
-            for after, until in itertools.pairwise([0, *looks, study.blocks]):
-                if part := [block for block in blocks if after < block <= until]:
-                    if reason := enough():
-                        driver.progress.report(f"done early: {reason}")
-                        return
-                    driver.run(part)
-        except KeyboardInterrupt:
-            raise driver.progress.interrupted() from None
-        driver.progress.report("done")
+        for after, until in itertools.pairwise([0, *looks, study.blocks]):
+            if part := [block for block in blocks if after < block <= until]:
+                if reason := enough():
+                    progress.report(f"done early: {reason}")
+                    return
+                driver.run(part)
+        progress.report("done")
 
 
 @dataclass
@@ -86,29 +84,27 @@ class _Share:
     why: str = ""
 
 
+@dataclass
 class _Driver:
-    def __init__(
-        self, folder: StudyFolder, hosts: Hosts, queue: Any, tell: Tell, open_bench: OpenBench | None
-    ) -> None:
-        self._folder, self._hosts, self._queue, self._open_bench = folder, hosts, queue, open_bench
-        self._study = folder.read()
-        self.progress = Progress(folder, self._study, folder.kept(), tell)
-        self._shares: dict[str, _Share] = {}
+    folder: StudyFolder
+    study: Study
+    hosts: Hosts
+    queue: Any
+    progress: Progress
+    open_bench: OpenBench | None
+    shares: dict[str, _Share] = field(default_factory=dict)
 
     def run(self, blocks: Sequence[int]) -> None:
-        plan, servers = self._study.plan, self._hosts.servers()
-        pins = pinned(self._study.blocks, len(plan.factor.levels), servers, plan.looks)
-        self._shares = {host: _Share() for host in servers}
-        for block in blocks:
-            self._shares[pins[block]].blocks.append(block)
+        """Run these blocks, or raise StudyError."""
+        plan, servers = self.study.plan, self.hosts.servers()
+        pins = pinned(self.study.blocks, len(plan.factor.levels), servers, plan.looks)
+        self.shares = {host: _Share([block for block in blocks if pins[block] == host]) for host in servers}
         # remote load and external servers serve one host at a time
         one_at_a_time = bool(elsewhere_of(plan)) or plan.abroad
         self.progress.report("starting")
-        next_look, limit_s, lost = 0.0, self._hosts.fleet.back_within_s, list[str]()
-        while waiting := {host: share for host, share in self._shares.items() if share.blocks or share.task}:
-            now = time.monotonic()
-            if look := now >= next_look:
-                addresses, next_look = _of_scheduler(self._hosts.addresses), now + _LOOK_S
+        limit_s, lost = self.hosts.fleet.back_within_s, list[str]()
+        while waiting := {host: share for host, share in self.shares.items() if share.blocks or share.task}:
+            addresses, now = _of_scheduler(self.hosts.addresses), time.monotonic()
             for host, share in waiting.items():
                 if share.task:
                     if share.task.done() or addresses.get(host) != share.address:
@@ -117,32 +113,33 @@ class _Driver:
                     lost.append(share.why)
                     share.blocks = []
                 elif host in addresses:
-                    if look and not (one_at_a_time and any(other.task for other in waiting.values())):
+                    if not (one_at_a_time and any(other.task for other in waiting.values())):
                         self._start(host, share, addresses[host])
                 elif share.away_s is None:
                     share.away_s, share.why = now, f"{host}: no worker of it is connected"
                     self.progress.report(f"{share.why}: waiting for it")
-            time.sleep(_PAUSE_S)
+            time.sleep(_LOOK_S)
             self._receive()
         if lost:
             raise StudyError(f"{'; '.join(lost)}: start it and repeat the command; saved trials are safe")
 
     def close(self) -> None:
-        for share in self._shares.values():
+        """Cancel all tasks."""
+        for share in self.shares.values():
             if share.task:
                 _of_scheduler(share.task.cancel)
 
     def _start(self, host: str, share: _Share, address: str) -> None:
-        trials = tuple(trial for trial in self._study.trials if trial.block in share.blocks)
-        study = self._study.changed(trials=trials, provenance={})
-        earlier = {name: m for name, m in self._folder.kept().items() if m.ran_on == host}
-        call = partial(run_blocks, study, self._open_bench, self._hosts.fleet, host, earlier)
-        share.task, share.address = self._hosts.submit(host, address, call, self._queue.name), address
+        trials = tuple(trial for trial in self.study.trials if trial.block in share.blocks)
+        study = self.study.changed(trials=trials, provenance={})
+        earlier = {name: m for name, m in self.folder.kept().items() if m.ran_on == host}
+        call = partial(run_blocks, study, self.open_bench, self.hosts.fleet, host, earlier)
+        share.task, share.address = self.hosts.submit(host, address, call, self.queue.name), address
 
     def _receive(self) -> None:
-        for message in _of_scheduler(partial(self._queue.get, batch=True)):
+        for message in _of_scheduler(partial(self.queue.get, batch=True)):
             host = message["host"]
-            share = self._shares.get(host, _Share())
+            share = self.shares.get(host, _Share())
             if "line" in message:
                 self.progress.report(f"{host}: {message['line']}")
             elif message["block"] in share.blocks:  # else a second copy
@@ -157,7 +154,7 @@ class _Driver:
                 if name.startswith(".") or "/" in name:
                     raise StudyError(f"{host} sent a file named {files.one_line(name)}: want a plain name")
                 files.write(Path(folder) / name, content)
-            self._folder.keep(measurement.changed(ran_on=host), Path(folder))
+            self.folder.keep(measurement.changed(ran_on=host), Path(folder))
         self.progress.add(measurement)
 
     def _end(self, host: str, share: _Share) -> None:
@@ -171,15 +168,16 @@ class _Driver:
             reason = passing
         share.task.cancel()
         share.task = None
-        if share.blocks:
-            share.why = str(reason)
-            self.progress.report(f"{reason}; block {share.blocks[0]} runs again")
-            busy = isinstance(reason, HostBusyError)
-            share.losses += not busy
-            if not busy or share.away_s is None:
-                share.away_s = time.monotonic()
-            if share.losses >= MOST_LOSSES:
-                raise StudyError(f"block {share.blocks[0]} was lost {MOST_LOSSES} times: {reason}")
+        if not share.blocks:
+            return
+        share.why = str(reason)
+        self.progress.report(f"{reason}; block {share.blocks[0]} runs again")
+        busy = isinstance(reason, HostBusyError)
+        share.losses += not busy
+        if not busy or share.away_s is None:
+            share.away_s = time.monotonic()
+        if share.losses >= MOST_LOSSES:
+            raise StudyError(f"block {share.blocks[0]} was lost {MOST_LOSSES} times: {reason}")
 
 
 def _of_scheduler(ask: Callable[[], T]) -> T:
@@ -241,7 +239,6 @@ def run_blocks(
     def tell(line: str) -> None:
         send({"line": line.rpartition(" · ")[2]})
 
-    patient = bool(study.parameters.get("leave_out"))
-    real = partial(open_bench, study.plan, study.name, hosts=hosts, patient=patient)
+    real = partial(open_bench, study, hosts=hosts)
     with hosts.connected() if elsewhere_of(study.plan) else contextlib.nullcontext():
         run_study(Outbox(study, earlier, send), bench or real, tell)

@@ -88,20 +88,17 @@ class Environment:
 
     def sampler(self, waits_hz: float, samples: Mapping[str, SampleQuery] = MappingProxyType({})) -> Sampler:
         """Return a sampler of host, sessions and the plan's queries."""
-        sessions, site = partial(waits, self.server), self.site
         own = partial(sampled, self.server, samples) if samples else None
+        sampler, site = partial(Sampler, waits=partial(waits, self.server), samples=own), self.site
         if not site:
-            files = partial(kernel_files, self.server)
             waits_hz = min(waits_hz, _IN_PLACE_HZ) if self.server.in_place else waits_hz
-            return Sampler(servers=list, waits=sessions, waits_hz=waits_hz, files=files, samples=own)
-        servers = [site.cluster, *site.replicas.members]
-        return Sampler(
+            return sampler(servers=list, waits_hz=waits_hz, files=partial(kernel_files, self.server))
+        servers, poolers = [site.cluster, *site.replicas.members], [process.pid for process in site.processes]
+        return sampler(
             servers=lambda: [pid for server in servers if (pid := server.pid)],
-            poolers=[process.pid for process in site.processes],
+            poolers=poolers,
             devices=counted_once(site.devices),
-            waits=sessions,
             waits_hz=waits_hz,
-            samples=own,
         )
 
     def settle(self) -> None:
@@ -110,11 +107,10 @@ class Environment:
             return
         work = self.workload
         # no watch on replicas here: the checkpoint waits for them
-        statements = ["SET synchronous_commit = local"]
-        statements += [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
-        statements += [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate) if table]
+        truncate = [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
+        vacuum = [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate) if table]
         with self.uncapped():
-            self.server.execute(*statements, as_load=True)
+            self.server.execute("SET synchronous_commit = local", *truncate, *vacuum, as_load=True)
             if "" in work.vacuum:
                 self.server.vacuum("ANALYZE")
             self.checkpoint()
@@ -166,16 +162,14 @@ class Environment:
         if not self.replicas:
             yield lambda: None
             return
-        remote = [one for one in self.replicas.members if isinstance(one, RemoteReplica)]
-        before = [one.reading() for one in remote]
+        before = {one: one.reading() for one in self.replicas.members if isinstance(one, RemoteReplica)}
         with Watch(self.replicas) as watch:
             try:
                 yield watch
             finally:
                 warnings += watch.warnings
                 if keep:
-                    pairs = zip(remote, before, strict=True)
-                    samples = {one.name: one.sampled(first) for one, first in pairs}
+                    samples = {one.name: one.sampled(first) for one, first in before.items()}
                     ReplicaReadings(lag=watch.lag, elsewhere=samples).write(keep)
 
     @contextlib.contextmanager
@@ -279,13 +273,13 @@ def build(
     scope = run.journal.scope()
     if target := target_of(level):
         try:
-            remote = Remote.open(target, scope, workload.template)
+            remote, cost = Remote.open(target, scope, workload.template), None
             client = remote.shell()
             if target.in_place:
-                reads = workload.changed(**_ONLY_READS)
-                return Environment(level, reads, run, client, scope, remote)
-            templates.load(remote, workload, client)
-            cost = change_schema(remote, client, level.sql) if level.sql else None
+                workload = workload.changed(**_ONLY_READS)
+            else:
+                templates.load(remote, workload, client)
+                cost = change_schema(remote, client, level.sql) if level.sql else None
         except BaseException:
             scope.undo()
             raise
@@ -320,15 +314,14 @@ def build(
 
 def written(workload: Workload, folder: Path, shell: Shell) -> list[tuple[Script, Path | None]]:
     """Return scripts with their paths; SQL is written to files."""
-    pairs: list[tuple[Script, Path | None]] = []
-    for number, script in enumerate(workload.scripts, 1):
-        path = None
-        if script.sql is not None:
-            # workloads with equal names may differ
-            digest = hashlib.sha256(script.sql.encode()).hexdigest()[:8]
-            path = folder / f"{workload.name}-{number}-{digest}.sql"
-            if not path.exists():
-                files.write(path, script.sql, mode=0o600)
-                shell.own(path)
-        pairs.append((script, path))
-    return pairs
+
+    def path_of(number: int, sql: str) -> Path:
+        # workloads with equal names may differ
+        path = folder / f"{workload.name}-{number}-{hashlib.sha256(sql.encode()).hexdigest()[:8]}.sql"
+        if not path.exists():
+            files.write(path, sql, mode=0o600)
+            shell.own(path)
+        return path
+
+    scripts = enumerate(workload.scripts, 1)
+    return [(one, None if one.sql is None else path_of(number, one.sql)) for number, one in scripts]

@@ -73,20 +73,16 @@ def check(hosts: Hosts) -> tuple[dict[str, dict[str, str]], list[str]]:
 def _misfits(hosts: Hosts, host: str, known: dict[str, dict[str, Any]]) -> list[str]:
     answer, here, (first, reference) = known[host], library(), next(iter(known.items()))
     address = hosts.fleet.hosts.get(host, FleetHost()).address
-    same_machine = [name for name in known if name < host and known[name]["identity"] == answer["identity"]]
-    cases = {
-        f"runs benchlib {answer['benchlib']}, the driver {here}": answer["benchlib"] != here,
-        **{
-            f"its {key.replace('_', ' ')} is {answer[key]}, that of {first} {reference[key]}": answer[key]
-            != reference[key]
-            for key in ("server", "load_tool")
-        },
-        f"a run is under way: {answer['under_way']}": answer["under_way"] != "none",
-        f"only {answer['scratch_mib']:,} MiB of disk are free": answer["scratch_mib"] < _MIN_FREE_MIB,
-        f"{address} is not an address of this host": address is not None
-        and address not in answer["addresses"],
-        f"is the same machine as {', '.join(same_machine)}; they would disturb each other": bool(
-            same_machine
+    same = ", ".join(name for name in known if name < host and known[name]["identity"] == answer["identity"])
+    cases = [
+        (answer["benchlib"] != here, f"runs benchlib {answer['benchlib']}, the driver {here}"),
+        *(
+            (answer[key] != reference[key], f"its {words} is {answer[key]}, that of {first} {reference[key]}")
+            for key, words in (("server", "server"), ("load_tool", "load tool"))
         ),
-    }
-    return [misfit for misfit, holds in cases.items() if holds]
+        (answer["under_way"] != "none", f"a run is under way: {answer['under_way']}"),
+        (answer["scratch_mib"] < _MIN_FREE_MIB, f"only {answer['scratch_mib']:,} MiB of disk are free"),
+        (address not in (None, *answer["addresses"]), f"{address} is not an address of this host"),
+        (same, f"is the same machine as {same}; they would disturb each other"),
+    ]
+    return [misfit for holds, misfit in cases if holds]

@@ -53,12 +53,11 @@ During = contextlib.AbstractContextManager[object]
 
 @dataclass(frozen=True)
 class Generated:
-    """The result of one generator, with its Parquet log."""
+    """The result of one generator that ended well, with its Parquet log."""
 
     did: Generator
     stdout: str
     stderr: str
-    returncode: int
     log: bytes | None
 
 
@@ -104,7 +103,7 @@ def generate(run_name: str, host: str, job: Job, barrier: int, client: Shell) ->
             began_s=began + offset, ended_s=ended + offset, clock_offset_s=offset, round_trip_s=round_trip,
             clock_error_s=max(round_trip / 2, abs(before[1] - after[1])),
         )  # fmt: skip
-        return Generated(did, done.stdout, done.stderr, done.returncode, log.read_bytes() if logs else None)
+        return Generated(did, done.stdout, done.stderr, log.read_bytes() if logs else None)
 
 
 def reach(hosts: Hosts, load: Load, site: Site) -> None:
@@ -127,11 +126,7 @@ def drive(
     shares = split(job.load, job.seed)
     addresses = {name: hosts.address(name) for name in shares}
     barrier = secrets.randbelow(2**31)  # a lock number for this load
-    tasks, run_name, client = (
-        dict[str, Any](),
-        environment.run.folder.name,
-        Shell(None, environment.client_environment()),
-    )
+    tasks, client = dict[str, Any](), Shell(None, environment.client_environment())
     with asking(), environment.server.connect() as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [barrier])
 
@@ -141,8 +136,8 @@ def drive(
         try:
             for name, (load, seed) in shares.items():
                 share = replace(job, load=load, seed=seed)
-                call = partial(answer, generate, (run_name, name, share, barrier, client))
-                tasks[name] = hosts.submit(name, addresses[name], call)
+                given = (environment.run.folder.name, name, share, barrier, client)
+                tasks[name] = hosts.submit(name, addresses[name], partial(answer, generate, given))
             _await(tasks, "begin", watch, _READY_LIMIT_S, lambda: value(_WAITING) == len(tasks))
             with during:
                 # grants the shared locks of all generators; each releases its own at its end
@@ -191,7 +186,7 @@ def merge_results(
         files.write(folder / f"stdout.{result.did.host}", result.stdout)
         files.write(folder / f"stderr.{result.did.host}", result.stderr)
         try:
-            reports.append(tool.report(result.stdout, result.stderr, result.returncode, result.did.load_argv))
+            reports.append(tool.report(result.stdout, result.stderr, 0, result.did.load_argv))
         except BenchlibError as reason:
             raise LoadError(f"the generator {result.did.host}: {reason}") from reason
     did = [result.did for result in generated]

@@ -1,7 +1,7 @@
 """Samples of a study's trials; a missing figure is null, never 0."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from benchlib.study.store import StudyFolder
 
 _EACH = [*TRIAL, "second"]
 SECONDS = (*_EACH, *HOST, *DEVICE)
+CHECKPOINTS = [*TRIAL, "start_s", "end_s", "kind"]
 _SERVER_SIDE = [name for name in (*HOST, *DEVICE) if name != "network_mib_s"]
 
 WORKS, NO_STATEMENT = "on a processor", "load tool or a processor"
@@ -29,9 +30,6 @@ DISKS_CAP, _REPLICA = "disk's cap", "replica"
 """Bottlenecks: the disk's cap (followed by its kind), and replicas that commits wait for."""
 _NEARLY_FULL = 0.8
 """CPU share above which idle sessions count as waiting for a processor."""
-
-Frames = dict[tuple[str, int], pd.DataFrame]
-"""Frames by level and block."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,9 @@ class Recorded:
 def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
     """Return the samples of the successful ``trials``."""
     counters = {name for name, sample in plan.samples.items() if sample.kind == "counter"}
-    seconds, checkpointed, waits = Frames(), Frames(), list[dict[str, Any]]()
+    seconds, checkpointed, waits = list[pd.DataFrame](), list[pd.DataFrame](), list[dict[str, Any]]()
     for level, block, name in good_ones(trials):
+        of_trial = {"level": level, "block": block}
         with understood(folder, name):
             samples = Samples.read(folder, name)
             if samples is None or len(samples.readings) < 2:  # one reading gives no rate
@@ -68,33 +67,27 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
                 for frame in (figures, own)
             )
             own = own.drop(columns="at_s").groupby("second").mean()
-            seconds[level, block] = figures.merge(own, how="left", on="second")
-            waits += [
-                {**events, "level": level, "block": block, "second": second}
-                for second, events in sessions(raw).items()
-                if second <= end_s  # complete seconds only
-            ]
+            seconds.append(figures.merge(own, how="left", on="second").assign(**of_trial))
+            # complete seconds only
+            waits += [{**at, **of_trial, "second": s} for s, at in sessions(raw).items() if s <= end_s]
             if (log := folder.raw(name, SERVER_LOG)) is not None:
                 rows = checkpoints(log.decode(errors="replace"), raw["started"]["epoch_s"])
                 touched = ~(rows["end_s"] < 0) & ~(rows["start_s"] > end_s)
-                checkpointed[level, block] = rows[touched]
-    stacked = _stacked(seconds, SECONDS[2:])
-    means = stacked.groupby(_EACH, sort=False)[
-        [*HOST, *DEVICE, *(name for name in stacked if "." in str(name))]
-    ].mean()
+                checkpointed.append(rows[touched].assign(**of_trial))
+    stacked = _stacked(seconds, SECONDS)
+    own_names = [name for name in stacked if "." in str(name)]
     return Recorded(
-        seconds=means.reset_index(),
-        waits=_frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
-        checkpoints=_stacked(checkpointed, ("start_s", "end_s", "kind")) if checkpointed else None,
+        stacked.groupby(_EACH, sort=False)[[*HOST, *DEVICE, *own_names]].mean().reset_index(),
+        _frequent_first(pd.DataFrame(waits, columns=None if waits else _EACH)),
+        _stacked(checkpointed, CHECKPOINTS)[CHECKPOINTS] if checkpointed else None,
     )
 
 
-def _stacked(frames: Frames, columns: tuple[str, ...]) -> pd.DataFrame:
-    filled = {trial: frame for trial, frame in frames.items() if len(frame)}
-    if filled:
-        return pd.concat(filled, names=TRIAL).reset_index(TRIAL).reset_index(drop=True)
-    types = {name: object if name in ("level", "kind") else float for name in (*TRIAL, *columns)}
-    return pd.DataFrame(columns=list(types)).astype({**types, "block": int})
+def _stacked(frames: list[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    if filled := [frame for frame in frames if len(frame)]:
+        return pd.concat(filled, ignore_index=True)
+    types = {name: object if name in ("level", "kind") else float for name in columns}
+    return pd.DataFrame(columns=list(columns)).astype({**types, "block": int})
 
 
 def _one_name_each(events: pd.DataFrame) -> pd.DataFrame:
@@ -177,9 +170,8 @@ def bottlenecks(plan: Plan, trials: pd.DataFrame, recorded: Recorded) -> pd.Data
         cap, capped = nearest_cap(plan.level(level), seconds)
         processors, tool = (group["processors_share"].median(), group["client_cpu_share"].median())
         used = [(group["tps"] * group[cost] / 1000).mean() for cost in _CPU]
-        if (
-            cores := plan.level(level).part("cpu").get("server")
-        ):  # its own cores can be full while others are idle
+        # its own cores can be full while others are idle
+        if cores := plan.level(level).part("cpu").get("server"):
             processors = np.fmax(processors, used[0] / len(cores_of(cores)))
         held = bool(len(group)) and bool((group["tps"] >= RATE_HELD * group["rate_tps"].astype(float)).all())
         name = bottleneck(processors, tool, cap, means, rate_held=held)

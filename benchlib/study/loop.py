@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from benchlib.errors import BrakeError, InputError, Interrupted, StudyError, os_errors_as
 from benchlib.plan.design import Trial
@@ -15,21 +15,12 @@ from benchlib.plan.model import AS_RUN, Measurement, Study
 from benchlib.plan.words import time_words
 from benchlib.study.store import StudyFolder
 
-
-class Bench(Protocol):
-    """The interface that the loop needs; see :mod:`benchlib.study.bench`."""
-
-    @property
-    def workspace(self) -> Path:
-        """A folder for raw files, removed even if the run is killed."""
-
-    def measure(self, trial: Trial, folder: Path) -> Measurement:
-        """Run one trial; the measurement has any error."""
-
+if TYPE_CHECKING:
+    from benchlib.study.bench import Bench  # a saved study needs no servers
 
 Tell = Callable[[str], None]
 Enough = Callable[[], str | None]
-OpenBench = Callable[[Tell], AbstractContextManager[Bench]]
+OpenBench = Callable[[Tell], AbstractContextManager["Bench"]]
 _LEFT_OUT = "left out, since each of its trials failed: "
 
 
@@ -59,14 +50,18 @@ class Progress:
             parts.append(f"{time_words(len(left) * (time.monotonic() - self._started_s) / added)} left")
         self._tell(f"{self._folder.name}: {' · '.join(parts)} · {doing}")
 
-    def interrupted(self) -> Interrupted:
-        """Return the error for Ctrl-C."""
-        path = self._folder.path
-        return Interrupted(
-            # counted on disk: Ctrl-C may come between saving and counting
-            f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are saved in "
-            f"{path.parent.name}/{path.name}; repeat the command to continue"
-        )
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise Interrupted for Ctrl-C."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            path = self._folder.path
+            raise Interrupted(
+                # counted on disk: Ctrl-C may come between saving and counting
+                f"stopped: {len(self._folder.kept())} of {len(self._study.trials)} trials are saved in "
+                f"{path.parent.name}/{path.name}; repeat the command to continue"
+            ) from None
 
 
 def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None) -> Study:
@@ -182,51 +177,42 @@ def run_study(
     progress = Progress(folder, study, measurements, tell)
     report = progress.report
     report("starting")
-    try:
-        with open_bench(report) as bench:
-            for block, trials in groupby(todo, lambda trial: trial.block):
-                if reason := enough():
-                    report(f"done early: {reason}")
-                    return
-                for trial in trials:
-                    report(f"“{trial.level}”")
-                    with _raw_folder(folder, bench, trial) as raw:
-                        measurement = _not_run(trial, lost) or bench.measure(trial, raw)
-                        _check_exists(folder)
-                        folder.keep(measurement, raw)
-                    measurements[trial.id] = measurement
-                    if measurement.error:
-                        report(f"“{trial.level}” failed: {measurement.error}")
-                    progress.add(measurement)
-                    if measurement.error_kind == BrakeError.__name__:
-                        raise StudyError(f"{measurement.error}; later, run again with retry_failed")
-                errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
-                if all(errors):
-                    raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
-                lost = check_levels(study, measurements.values())
-    except KeyboardInterrupt:
-        raise progress.interrupted() from None
+    with progress.interruptible(), open_bench(report) as bench:
+        for block, trials in groupby(todo, lambda trial: trial.block):
+            if reason := enough():
+                report(f"done early: {reason}")
+                return
+            for trial in trials:
+                report(f"“{trial.level}”")
+                measurement = measurements[trial.id] = _measured(folder, bench, trial, lost)
+                if measurement.error:
+                    report(f"“{trial.level}” failed: {measurement.error}")
+                progress.add(measurement)
+                if measurement.error_kind == BrakeError.__name__:
+                    raise StudyError(f"{measurement.error}; later, run again with retry_failed")
+            errors = [measurements[trial.id].error for trial in study.trials if trial.block == block]
+            if all(errors):
+                raise StudyError(f"every trial of block {block} failed, so the run stops: {errors[0]}")
+            lost = check_levels(study, measurements.values())
     report("done")
 
 
-def _not_run(trial: Trial, lost: Mapping[str, str]) -> Measurement | None:
-    if trial.level not in lost:
-        return None
-    now = time.time()
-    return Measurement(
-        trial=trial, started_s=now, finished_s=now, error=lost[trial.level], error_kind="ServerError"
-    )
-
-
-@contextmanager
-def _raw_folder(folder: StudyFolder, bench: Bench, trial: Trial) -> Iterator[Path]:
+def _measured(folder: StudyFolder, bench: "Bench", trial: Trial, lost: Mapping[str, str]) -> Measurement:
+    """Run a trial, or leave it out, and save it."""
     failure = f"trial {trial.id} cannot be measured here: correct that and repeat the command; saved trials are safe"
     with (
         os_errors_as(StudyError, failure),
         tempfile.TemporaryDirectory(prefix="trial-", dir=bench.workspace) as raw,
     ):
         _check_exists(folder)
-        yield Path(raw)
+        if trial.level in lost:
+            now, why = time.time(), {"error": lost[trial.level], "error_kind": "ServerError"}
+            measurement = Measurement(trial=trial, started_s=now, finished_s=now).changed(**why)
+        else:
+            measurement = bench.measure(trial, Path(raw))
+        _check_exists(folder)
+        folder.keep(measurement, Path(raw))
+    return measurement
 
 
 def _check_exists(folder: StudyFolder) -> None:

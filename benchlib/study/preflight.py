@@ -40,16 +40,13 @@ def preflight(plan: Plan) -> Pairs:
     difference = builds_differ(plan)
     installed = installations(plan)
     memory = f"{facts.memory_bytes() // facts.MEBIBYTE:,} MiB, {facts.available_memory_mib():,} MiB available"
-    return [
-        *([("servers", ", ".join(sorted({one.label for one in installed.values()})))] if installed else []),
-        ("load tool", f"pgbench of {find_pgbench(abroad=plan.abroad).label}"),
-        *([("run as", server_user() or "the user who started the notebook")] if installed else []),
-        *([("disk", _disk(plan))] if installed else []),
-        ("memory", memory),
-        ("processors", f"{facts.processors()} for servers and load tool together"),
-        *dict.fromkeys(answers),
-        *([("builders", difference)] if difference else []),
-    ]
+    rows = {"load tool": f"pgbench of {find_pgbench(abroad=plan.abroad).label}"}
+    if installed:
+        rows["servers"] = ", ".join(sorted({one.label for one in installed.values()}))
+        rows["run as"] = server_user() or "the user who started the notebook"
+        rows["disk"] = _disk(plan)
+    rows |= {"memory": memory, "processors": f"{facts.processors()} for servers and load tool together"}
+    return [*rows.items(), *dict.fromkeys(answers), *([("builders", difference)] if difference else [])]
 
 
 def cannot_run(plan: Plan) -> dict[str, str]:
@@ -60,11 +57,8 @@ def cannot_run(plan: Plan) -> dict[str, str]:
 def builds_differ(plan: Plan) -> str | None:
     """Return a warning if compared servers were built differently."""
     installed = installations(plan)
-    differing = set()
-    for pair in plan.factor.pairs().items():
-        both = {installed[name] for name in pair if name in installed}
-        differing |= both if builders_differ(both) else set()
-    return builders_differ(differing)
+    pairs = ({installed[name] for name in pair if name in installed} for pair in plan.factor.pairs().items())
+    return builders_differ(set[Installation]().union(*filter(builders_differ, pairs)))
 
 
 def _ask_levers(plan: Plan) -> tuple[Pairs, dict[str, PreflightError]]:

@@ -1,7 +1,6 @@
 """Replicas on other hosts of a fleet, one long call for each."""
 
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,8 +76,6 @@ class RemoteReplica(Replica):
         super().__init__(site.cluster, number, Source(primary.address, primary.port, {}), Path())
         self.host, self._hosts, self._at = host, hosts, replace(primary, address=address)
         self._call = partial(follow, site.scratch.name, site.level, number, primary, address)
-        self._open = ExitStack()
-        self._queue: Any = None
         self._address = ""
         self._task: Any = None
         self._round_trip_s = 0.0
@@ -95,16 +92,16 @@ class RemoteReplica(Replica):
 
     def follow(self) -> None:
         """Start the replica and wait until it streams, else raise ServerError or StudyError."""
-        self._queue = self._open.enter_context(self._hosts.queue())
         self._address = self._hosts.address(self.host)
-        self._task = self._hosts.submit(self.host, self._address, self._call, self._queue.name)
-        for _ in ticks(_COPY_LIMIT_S, 0.2):
-            for message in self._queue.get(batch=True):
-                self.network = replace(self._at, port=message["port"])
-                self._round_trip_s = message["round_trip_s"]
-                return
-            if not self.running:
-                break
+        with self._hosts.queue() as queue:
+            self._task = self._hosts.submit(self.host, self._address, self._call, queue.name)
+            for _ in ticks(_COPY_LIMIT_S, 0.2):
+                for message in queue.get(batch=True):
+                    self.network = replace(self._at, port=message["port"])
+                    self._round_trip_s = message["round_trip_s"]
+                    return
+                if not self.running:
+                    break
         raise ServerError(self.loss())
 
     def loss(self) -> str:
@@ -128,4 +125,3 @@ class RemoteReplica(Replica):
         """End the call, which removes the replica."""
         if self._task is not None:
             self._task.cancel()
-        self._open.close()

@@ -249,13 +249,7 @@ class Runner:
                     with folder.held():
                         run_on_fleet(folder, self.hosts, tell, enough)
                 else:
-                    bench = partial(
-                        open_bench,
-                        experiment.plan,
-                        folder.name,
-                        patient=bool(study.parameters.get("leave_out")),
-                    )
-                    run_study(folder, bench, tell, enough)
+                    run_study(folder, partial(open_bench, experiment.study), tell, enough)
             except (PreflightError, StudyError) as reason:
                 if new and not isinstance(reason, Interrupted):
                     with contextlib.suppress(HostBusyError):  # another run continues it

@@ -11,7 +11,7 @@ from benchlib.plan.level import Level
 from benchlib.plan.workload import Workload
 from benchlib.server.datasets import pinned
 from benchlib.server.templates import workshop
-from benchlib.study.bench import check_invariant
+from benchlib.study.bench import check_invariant, count_rows
 from benchlib.study.environment import build, written
 from benchlib.study.query_plans import ONCE, explained, run_once
 
@@ -40,10 +40,10 @@ def try_scripts(
         assert environment.site
         server, tool = environment.site.cluster, load_tool(workload.tool, templates.pgbench())
         for number, script in enumerate(written(workload, templates.run.folder, templates.shell)):
-            count, error, statements = workload.invariant.count, "", list[str]()
+            error, statements = "", list[str]()
             job = Job(server.connection, workload, ONCE, 1, 1, [script])
             try:
-                before = int(server.value(count, as_load=True)) if count else None
+                before = count_rows(server, workload)
                 error, statements = run_once(server, environment.client, tool, job)
                 ran = [{"transactions": int(other == number)} for other in range(len(workload.scripts))]
                 if not error:

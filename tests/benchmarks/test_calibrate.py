@@ -28,10 +28,9 @@ def benches(data_root, tmp_path, monkeypatch):
         return 1e8 / steps * Random(trial.seed).gauss(1, 0.01)
 
     @contextmanager
-    def open_bench(plan, name, *_, **__):
-        bench = FakeBench(plan, tmp_path, partial(tps, plan), raising=raising.get(name))
-        opened.append(name)
-        yield bench
+    def open_bench(study, _):
+        opened.append(study.name)
+        yield FakeBench(study.plan, tmp_path, partial(tps, study.plan), raising=raising.get(study.name))
 
     monkeypatch.setattr(runs, "open_bench", open_bench)
     return opened, raising

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-from fakes import FakeBench
 
 from benchlib.plan.fleet import Fleet, FleetHost
 from benchlib.plan.model import Plan, Study
@@ -21,14 +20,15 @@ def ids(folder: StudyFolder) -> list[str]:
     return [trial.id for trial in folder.read().trials]
 
 
+def hosts_of_blocks(folder: StudyFolder) -> dict[int, str | None]:
+    """Return each block's one host."""
+    pairs = {(m.trial.block, m.ran_on) for m in folder.kept().values()}
+    assert len(dict(pairs)) == len(pairs), "a block is compared inside its host"
+    return dict(sorted(pairs))
+
+
 def spoilt(folder: StudyFolder) -> list[str]:
     return sorted(path.name for path in folder.path.glob("spoilt/*"))
-
-
-def measured(folder: StudyFolder, workspace: Path, *args: Any, **options: Any) -> StudyFolder:
-    """Return the folder after a fake bench has run its study."""
-    run_study(folder, FakeBench(folder.read().plan, workspace, *args, **options).open)
-    return folder
 
 
 def ending(reason: tuple[type[Exception], str] | None) -> AbstractContextManager[Any]:
@@ -64,7 +64,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Environment], obje
 
 def run_for_real(name: str, plan: Plan, blocks: int) -> StudyFolder:
     """Return the folder of a study that has run on real servers."""
-    folder = StudyFolder(name)
-    folder.write(Study(name=name, title="Small", plan=plan, trials=plan.design(blocks)))
-    run_study(folder, lambda tell: open_bench(plan, name, tell=tell))
+    folder, study = StudyFolder(name), Study(name=name, title="Small", plan=plan, trials=plan.design(blocks))
+    folder.write(study)
+    run_study(folder, partial(open_bench, study))
     return folder

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 from fakes import seal
-from hosts import measured
+from kept import ran
 
 from benchlib.errors import InputError
 from benchlib.stats.effects import compare
@@ -24,7 +24,7 @@ def declared(study_of):
 @pytest.fixture
 def folder(folder_of, tmp_path):
     """A study of two blocks; its data are 100 MiB in 200 MiB of memory, and "tuned" is seen by autovacuum."""
-    made = measured(folder_of(2), tmp_path, instruments=True)
+    made = ran(folder_of(2), tmp_path, {}, instruments=True)
     made.write(made.read().model_copy(update={"provenance": {"host": {"memory_mib": 200}}}))
     for trial in made.read().trials:
         path = made.path / "trials" / trial.id / Counters.FILE

@@ -65,22 +65,17 @@ def test_a_killed_server_loses_what_it_may_and_nothing_else(crashed):
 @pytest.mark.pg
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("rounds", "settings", "shows"),
+    ("rounds", "settings", "show"),
     [
-        (3, {}, lambda each: each.acknowledged and (each.lost, each.damage) == (0, ())),
-        (2, {"fsync": "off"}, lambda each: each.lost or each.damage),
+        (3, {}, lambda found: all(each.acknowledged and (each.lost, each.damage) == (0, ()) for each in found)),
+        (2, {"fsync": "off"}, lambda found: all(each.lost or each.damage for each in found)),
+        (12, {"full_page_writes": "off"},
+         lambda found: {"invalid page" in words for each in found for words in each.damage} == {True}),
     ],
-    ids=["nothing is lost", "what fsync is for"],
-)
-def test_a_power_cut_shows_in_each_round(crashed, rounds, settings, shows):
-    assert all(shows(each) for each in crashed(POWER_CUT, rounds, cut=settings))
-
-
-@pytest.mark.pg
-@pytest.mark.long
-def test_a_power_cut_tears_pages_without_full_page_writes(crashed):
-    found = crashed(POWER_CUT, 12, torn={"full_page_writes": "off"})
-    assert {"invalid page" in words for each in found for words in each.damage} == {True}
+    ids=["nothing is lost", "what fsync is for", "torn pages"],
+)  # fmt: skip
+def test_a_power_cut_shows_what_a_setting_is_for(crashed, rounds, settings, show):
+    assert show(crashed(POWER_CUT, rounds, cut=settings))
 
 
 @pytest.mark.pg
@@ -132,15 +127,12 @@ def test_only_missing_crashes_run_and_each_is_saved_at_once(folder_of, scratch, 
         if kind == POWER_CUT:
             raise PreflightError("only root")
 
-    def stopped(plan, rounds, templates):
-        for each in rounds[:2]:
-            templates.tell(f"“{each.level}”")
-            yield Crash.model_validate({**each.model_dump(), **figures})
-        raise KeyboardInterrupt
-
-    folder, lines = folder_of(), []
+    folder, lines, saved = folder_of(), [], Crash.model_validate
+    crash = Mock(side_effect=[{}, {}, KeyboardInterrupt] * 2)
     monkeypatch.setattr(crashes, "check", no_power)
-    monkeypatch.setattr(crashes, "_crashes", stopped)
+    monkeypatch.setattr(
+        crashes, "_crash", lambda plan, this, *_: saved({**this.model_dump(), **figures, **crash()})
+    )
     with pytest.raises(InputError, match="run it before its crashes"):
         crash_missing(StudyFolder("none"), 3, lines.append)
     for kept in (2, 4):
@@ -149,7 +141,7 @@ def test_only_missing_crashes_run_and_each_is_saved_at_once(folder_of, scratch, 
         assert len(kept_crashes(folder)) == kept
     names = [(each.level, each.number) for each in kept_crashes(folder)]
     assert names == [("defaults", 1), ("defaults", 2), ("defaults", 3), ("tuned", 1)]
-    assert lines[-1] == "small: crash 1/4 · “tuned”; power cut is skipped: only root"
+    assert lines[-1] == "small: crash 2/4 · “tuned”, killed server; power cut is skipped: only root"
     (folder.path / "crashes" / "gone.json").symlink_to("nowhere")
     with pytest.raises(InputError, match=r"cannot read small/crashes/gone\.json \("):
         kept_crashes(folder)

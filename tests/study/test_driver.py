@@ -7,15 +7,13 @@ from unittest.mock import Mock
 
 import pytest
 from fakes import FakeBench
-from hosts import ending, ids, spoilt
+from hosts import ending, hosts_of_blocks, ids, spoilt
 
 from benchlib.errors import HostBusyError, Interrupted, StudyError
 from benchlib.plan.fleet import Fleet
 from benchlib.study import driver
 from benchlib.study.calls import UnwantedError
 from benchlib.study.driver import MOST_LOSSES, run_on_fleet
-from benchlib.study.loop import set_failed_aside
-from benchlib.study.store import StudyFolder
 
 KILLED = UnwantedError("killed")
 BUSY = MOST_LOSSES + 2
@@ -33,7 +31,8 @@ class FakeHosts:
     """Hosts that make each call at once.
 
     ``script`` has, by number of the call (from 1), the number of blocks that arrive and the error that then
-    ends it. ``there`` are the connected hosts, ``lost`` the scheduler's error.
+    ends it. ``there`` are the connected hosts, ``lost`` the scheduler's error, ``copies`` the raw files with which
+    a block arrives, None for its own.
     """
 
     def __init__(self, *names, script=None, back_within_s=999, there=None, lost=None):
@@ -44,7 +43,7 @@ class FakeHosts:
         self.addresses = Mock(side_effect=lost or (lambda: dict(self.there)))
         self.messages, self.calls, self.tasks = Queue(), [], []
         self.connected, self.queue = (lambda: nullcontext(self)), (lambda: nullcontext(self.messages))
-        self.before, self.twice = (lambda call: None), False
+        self.before, self.copies = (lambda call: None), [None]
 
     def submit(self, host, address, call, queue):
         self.calls.append((host, sorted({trial.block for trial in call.args[0].trials})))
@@ -53,12 +52,12 @@ class FakeHosts:
         blocks = count()
 
         def send(message):
-            if "trials" in message and next(blocks) == limit:
+            trials = message.get("trials", ())
+            if trials and next(blocks) == limit:
                 raise reason
-            self.messages.append({"host": host, **message})
-            if self.twice and "trials" in message:
-                other = [(measurement, {"stdout": b"other"}) for measurement, _ in message["trials"]]
-                self.messages.append({"host": host, **message, "trials": other})
+            for raw in self.copies if trials else [None]:
+                bent = {"trials": [(measurement, raw) for measurement, _ in trials]} if raw else {}
+                self.messages.append({"host": host, **message, **bent})
 
         task = Mock(status="finished", done=lambda: True)
         try:
@@ -72,8 +71,7 @@ class FakeHosts:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs a study on fake hosts with fake benches, to its end or until an error; returns the reported lines."""
-    for name in ("_PAUSE_S", "_LOOK_S"):
-        monkeypatch.setattr(driver, name, 0)
+    monkeypatch.setattr(driver, "_LOOK_S", 0)
 
     def make(folder, hosts, ends=None, failing=None, unready=None, **options):
         bench, lines = FakeBench(folder.read().plan, tmp_path, failing=failing, unready=unready), list[str]()
@@ -83,13 +81,6 @@ def run(tmp_path, monkeypatch):
         return lines
 
     return make
-
-
-def hosts_of_blocks(folder: StudyFolder) -> dict[int, str]:
-    """Each block's one host."""
-    pairs = {(m.trial.block, m.ran_on) for m in folder.kept().values()}
-    assert len(dict(pairs)) == len(pairs)
-    return dict(sorted(pairs))
 
 
 def test_each_host_runs_the_blocks_of_the_plan_once(folder_of, run):
@@ -140,37 +131,25 @@ def test_a_run_that_cannot_continue_ends_with_an_error(folder_of, run, hosts, fa
     run(folder_of(1), hosts, ends=(StudyError, message), failing=dict.fromkeys(failing, "no space"))
 
 
-def test_a_level_that_fails_on_a_host_ends_the_study_until_that_is_corrected(folder_of, run):
-    folder, hosts, ends = folder_of(4), FakeHosts("a"), (StudyError, ".*“tuned” .*no such library")
-    run(folder, hosts, ends=ends, unready={"tuned": "no such library"})
-    assert len(folder.kept()) == 6
-    run(folder, hosts, ends=ends)
-    assert len(folder.kept()) == 6
-    set_failed_aside(folder)
-    run(folder, hosts)
-
-
 def test_the_first_copy_of_a_block_counts(folder_of, run):
     folder, hosts = folder_of(1), FakeHosts("a")
-    hosts.twice = True
+    hosts.copies = [None, {"stdout": b"other"}]
     run(folder, hosts)
     assert all(folder.raw(trial_id, "stdout") != b"other" for trial_id in ids(folder))
 
 
 def test_a_file_that_leaves_its_folder_is_refused(folder_of, run):
     hosts = FakeHosts("a")
-    message = {"host": "a", "block": 1, "trials": [(None, {"../x": b""})]}
-    hosts.before = lambda call: hosts.messages.append(message)
-    folder = folder_of(1)
-    measurement = FakeBench(folder.read().plan, folder.path).measure(folder.read().trials[0], folder.path)
-    message["trials"] = [(measurement.model_dump_json(), {"../x": b""})]
-    run(folder, hosts, ends=(StudyError, "a sent a file named ../x: want a plain name"))
+    hosts.copies = [{"../x": b""}]
+    run(folder_of(1), hosts, ends=(StudyError, "a sent a file named ../x: want a plain name"))
 
 
-def test_a_partly_saved_block_is_set_aside_before_it_runs(folder_of, run):
+def test_a_partly_saved_block_is_set_aside_before_it_runs_unless_the_study_may_stop(folder_of, run):
     folder, hosts = folder_of(2), FakeHosts("a")
     run(folder, hosts)
     folder.set_aside(ids(folder)[4])
+    run(folder, hosts, enough=lambda: "settled")
+    assert (len(folder.kept()), len(spoilt(folder)), len(hosts.calls)) == (5, 1, 1)
     run(folder, hosts)
     assert hosts.calls[1:] == [("a", [2])]
     assert len(spoilt(folder)) == 3
@@ -195,20 +174,16 @@ def test_a_study_with_looks_stops_at_a_look(folder_of, plan_of, run):
     assert lines[-1].endswith("done early: enough")
 
 
-def test_a_level_that_always_fails_on_a_host_is_left_out_where_that_is_asked_for(folder_of, run, monkeypatch):
-    folder, opened = folder_of(4), Mock(side_effect=StudyError("opened"))
+def test_a_level_that_always_fails_on_a_host_ends_the_study_or_is_left_out(folder_of, run, monkeypatch):
+    folder, hosts, ends = folder_of(4), FakeHosts("a"), (StudyError, ".*“tuned” .*no such library")
+    for unready in ({"tuned": "no such library"}, None):
+        run(folder, hosts, ends=ends, unready=unready)
+        assert len(folder.kept()) == 6
     folder.write(folder.read().changed(parameters={"leave_out": True}))
+    opened = Mock(side_effect=StudyError("opened"))
     monkeypatch.setattr(driver, "open_bench", opened)
-    run(folder, FakeHosts("a"), ends=(StudyError, "a: opened"), open_bench=None)
-    assert opened.call_args.kwargs["patient"]
-    run(folder, FakeHosts("a"), unready={"tuned": "no such library"})
+    run(folder, hosts, ends=(StudyError, "a: opened"), open_bench=None)
+    assert opened.call_args.args[0].parameters["leave_out"]
+    run(folder, hosts)
     failed = [m.error for m in folder.kept().values() if m.error]
     assert [error.startswith("left out") for error in failed] == [False, False, True, True]
-
-
-def test_a_study_that_may_stop_keeps_its_partial_block(folder_of, run):
-    folder, hosts = folder_of(2), FakeHosts("a")
-    run(folder, hosts)
-    folder.set_aside(ids(folder)[4])
-    run(folder, hosts, enough=lambda: "settled")
-    assert (len(folder.kept()), len(spoilt(folder)), len(hosts.calls)) == (5, 1, 1)

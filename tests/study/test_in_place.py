@@ -16,7 +16,7 @@ from benchlib.levers import BY_KEY
 from benchlib.plan.level import Level
 from benchlib.plan.model import Plan
 from benchlib.plan.workload import Workload
-from benchlib.server.brakes import Brakes, braking
+from benchlib.server.brakes import braking
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
 from benchlib.server.statistics import IN_PLACE
@@ -67,7 +67,7 @@ def test_a_study_reads_with_its_own_settings_and_writes_nothing(foreign, scratch
         ({"settings": {"log_statement_stats": "on"}}, "the role guest may not SET log_statement_stats"),
         ({"load": {"rate": "50 % of capacity"}}, "the capacity of a server in use is not measured"),
         ({"target": "boss", "load": {"rate": "5 % of its calls"}}, "needs a target with 'in_place'"),
-        ({}, None),
+        ({"target": {**IN_USE, "brakes": {"lag_s": 3}}}, None),
         ({"target": {"server": "tuner", "in_place": True}}, "GRANT pg_read_all_stats TO tuner;"),
     ],
 )  # fmt: skip
@@ -75,7 +75,9 @@ def test_levels_that_are_refused_before_anything_runs(foreign, asked, expected):
     with foreign.given(TABLE, *GRANTS), ending(None if expected is None else (PreflightError, "")) as caught:
         texts = dict(preflight(plan(**asked)))
     if expected is None:
-        assert texts["service guest, brakes"] == "connections 80, active 10, lag_s 10"
+        assert texts["service guest, brakes"] == "connections 80, active 10, lag_s 3", (
+            "by default the server's"
+        )
     else:
         assert expected in str(caught.value)
         assert caught.value.exit_code == InputError.exit_code
@@ -136,11 +138,6 @@ def test_a_load_ends_when_no_connection_is_free(foreign, monkeypatch):
         braked.__exit__(BrakeError, BrakeError(), None)
         with pytest.raises(psycopg.OperationalError):
             load.execute("SELECT 1")
-
-
-def test_default_bounds_are_of_the_server(foreign):
-    with foreign.cluster.connect("postgres") as connection:
-        assert Brakes(lag_s=3).bounds(connection) == {"connections": 80, "active": 10, "lag_s": 3}
 
 
 def test_the_rate_is_a_share_of_the_calls_and_at_least_one_a_second():

@@ -1,26 +1,26 @@
-"""Samples of trials, from raw files whose figures are known."""
+"""Samples of trials, from raw files whose figures are known; bottlenecks by them and by the activity of sessions."""
 
 import json
+from math import isnan, nan
 from typing import Any
 
 import pandas as pd
 import pytest
 from fakes import seal
-from hosts import measured
+from kept import place, ran
 
+from benchlib.plan.level import Level
 from benchlib.study.experiment import Experiment, shown
-from benchlib.study.instruments import SECONDS
+from benchlib.study.instruments import NO_STATEMENT, SECONDS, WORKS, activity, bottleneck, nearest_cap
 from benchlib.study.records import ReplicaReadings, Samples
 from benchlib.study.results import COSTS
 from benchlib.study.store import StudyFolder
-
-TPS = {"defaults": 1000.0, "control": 1010.0, "tuned": 2000.0}
 
 
 @pytest.fixture
 def folder(folder_of, tmp_path):
     """A study of two blocks with all instruments."""
-    return measured(folder_of(2), tmp_path, TPS, instruments=True)
+    return ran(folder_of(2), tmp_path, instruments=True)
 
 
 def read(folder: StudyFolder) -> Experiment:
@@ -34,20 +34,13 @@ def of_tuned(frame: pd.DataFrame) -> Any:
 
 
 @pytest.fixture
-def path_of(folder):
-    (trial,) = [trial for trial in folder.read().trials if (trial.level, trial.block) == ("tuned", 1)]
-    return lambda name: folder.path / "trials" / trial.id / name
-
-
-@pytest.fixture
-def change(path_of):
+def change(folder):
     """Changes what was sampled in that trial."""
 
     def make(change_raw):
-        path = path_of(Samples.FILE)
-        raw = dict(Samples.from_bytes(path.read_bytes()))
+        raw = dict(Samples.from_bytes((place(folder) / Samples.FILE).read_bytes()))
         change_raw(raw)
-        Samples.model_validate(raw).write(path.parent)
+        Samples.model_validate(raw).write(place(folder))
 
     return make
 
@@ -103,17 +96,17 @@ def test_a_wait_event_that_a_trial_did_not_have_is_0(folder, change):
     assert waits.drop(mine.index)["Lock: tuple"].eq(0).all()
 
 
-def test_checkpoints_are_those_within_the_load(folder, path_of):
+def test_checkpoints_are_those_within_the_load(folder):
     found = read(folder).recorded.checkpoints
     assert found[["start_s", "end_s", "kind"]].to_numpy().tolist() == [[1.0, 2.5, "wal"]] * 6
-    path_of("server.log").unlink()
+    (place(folder) / "server.log").unlink()
     assert len(read(folder).recorded.checkpoints) == 5
 
 
-def test_costs_are_per_transaction(folder, path_of):
+def test_costs_are_per_transaction(folder):
     before = 9.0  # the first reading tells of what was before the load
     lags = [{"at_s": s, "replay_lag_s": lag} for s, lag in enumerate([before, 0.002, None, 0.004])]
-    path_of(ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
+    (place(folder) / ReplicaReadings.FILE).write_text(json.dumps({"lag": lags}))
     rows = read(folder).figures
     assert {"level", "block", *COSTS} <= {*rows}
     assert len(rows) == 6
@@ -126,8 +119,8 @@ def test_costs_are_per_transaction(folder, path_of):
     assert rows["replay_lag_ms"].notna().sum() == 1
 
 
-def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, path_of):
-    path_of(Samples.FILE).unlink()
+def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder):
+    (place(folder) / Samples.FILE).unlink()
     found = read(folder)
     for frame in (found.recorded.seconds, found.recorded.waits, found.recorded.checkpoints):
         assert len(of_tuned(frame)) == 0 < len(frame)
@@ -138,9 +131,56 @@ def test_a_trial_without_telemetry_has_no_rows_and_its_costs_are_null(folder, pa
 
 
 def test_a_study_without_instruments_has_frames_without_rows(folder_of, tmp_path):
-    found = read(measured(folder_of(1), tmp_path, TPS, failing={"tuned": "gone"}))
+    found = read(ran(folder_of(1), tmp_path, failing={"tuned": "gone"}))
     assert found.recorded.seconds.empty
     assert list(found.recorded.seconds.columns) == list(SECONDS)
     assert found.recorded.waits.empty
     assert found.recorded.checkpoints is None
     assert set(found.figures["level"]) == {"defaults", "control"}
+
+
+# --- bottlenecks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("processors", "tool", "cap", "sessions", "rate_held", "name"),
+    [
+        (0.98, 0.95, 1.0, {"disk": 9}, False, "load tool"),
+        (0.15, 0.02, 1.0, {"disk": 5, "locks": 2}, False, "disk's cap"),
+        (0.99, 0.24, nan, {NO_STATEMENT: 7.4, WORKS: 0.6}, False, "processors"),
+        (0.9, 0.2, 0.5, {NO_STATEMENT: 4, "disk": 3}, False, "processors"),
+        (0.75, 0.1, nan, {"disk": 5.5, NO_STATEMENT: 1.7}, False, "waits for the disk"),
+        (0.7, 0.1, nan, {"replica": 5, "disk": 3}, False, "replica"),
+        (0.2, 0.1, 1.0, {"replica": 5, "disk": 3}, False, "replica"),
+        (0.2, 0.1, 1.0, {"replica": 2, "disk": 5}, False, "disk's cap"),
+        (0.6, 0.1, nan, {"locks": 5, "disk": 3}, False, "waits for locks"),
+        (0.4, 0.1, nan, {WORKS: 0.4, NO_STATEMENT: 0.4}, False, "too few clients"),
+        (nan, nan, nan, {WORKS: 2}, False, WORKS),
+        (nan, nan, nan, {}, False, "not known"),
+        (0.4, 0.1, nan, {"disk": 1}, True, "the rate that was set"),
+        (0.97, 0.1, nan, {"disk": 1}, True, "processors"),
+    ],
+)
+def test_a_saturated_resource_comes_before_the_activity_of_sessions(
+    processors, tool, cap, sessions, rate_held, name
+):
+    assert bottleneck(processors, tool, cap, sessions, rate_held=rate_held) == name
+
+
+@pytest.mark.parametrize(
+    ("reads", "mib_s", "nearest"), [(300, 1, (0.5, "requests")), (30, 15, (0.75, "bytes"))]
+)
+def test_the_nearest_cap_has_its_kind(reads, mib_s, nearest):
+    level = Level(storage={"read_iops": 600, "read_bytes": 20 << 20})
+    seconds = pd.DataFrame({"r_iops": [reads] * 3, "r_mib_s": [mib_s] * 3})
+    assert nearest_cap(level, seconds) == nearest
+    assert isnan(nearest_cap(Level(), seconds)[0])
+
+
+def test_wait_events_are_grouped_by_activity():
+    wanted = {
+        "CPU": WORKS, "Client: ClientRead": NO_STATEMENT, "LWLock: WALWrite": "disk", "IO: WalSync": "disk",
+        "Lock: tuple": "locks", "IPC: SyncRep": "replica", "Timeout: SpinDelay": "locks",
+        "IPC: MessageQueueSend": "other waits",
+    }  # fmt: skip
+    assert {event: activity(event) for event in wanted} == wanted

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 from fakes import FakeBench
 from hosts import ending, ids, spoilt
+from kept import contents
 
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement
 from benchlib.study.experiment import shown
 from benchlib.study.loop import check_levels, keep_study, missing, run_study, set_failed_aside
-from benchlib.study.store import CHECKSUMS, StudyFolder
+from benchlib.study.store import StudyFolder
 
 Run = Callable[..., FakeBench]
 
@@ -35,11 +36,6 @@ def run(tmp_path):
     return make
 
 
-def contents(folder: StudyFolder) -> dict[str, bytes]:
-    files = [path for path in folder.path.rglob("*") if path.is_file() and path.name != CHECKSUMS]
-    return {str(path.relative_to(folder.path)): path.read_bytes() for path in files}
-
-
 def test_only_missing_trials_run_block_by_block(folder_of, run):
     folder = folder_of(3)
     bench = run(folder)
@@ -47,10 +43,10 @@ def test_only_missing_trials_run_block_by_block(folder_of, run):
     lost = [ids(folder)[1], ids(folder)[8]]
     for trial_id in lost:
         folder.set_aside(trial_id)
-    before = contents(folder)
+    before = contents(folder.path / "trials")
     bench = run(folder)
     assert (bench.measured, bench.blocks) == (lost, [1, 3])
-    assert contents(folder).items() >= before.items()
+    assert contents(folder.path / "trials").items() >= before.items()
 
 
 @pytest.mark.parametrize(
@@ -83,28 +79,24 @@ def test_a_failed_trial_stays_until_its_block_is_repeated(folder_of, run):
     assert not any(m.error for m in folder.kept().values())
 
 
-def test_a_level_that_always_fails_ends_the_study_until_that_is_corrected(folder_of, run):
-    folder, reason = folder_of(3), "server did not start: could not access file “nothing”"
+def test_a_level_that_always_fails_ends_the_study_or_is_left_out_until_that_is_corrected(folder_of, run):
+    folder, reason = folder_of(4), "server did not start: could not access file “nothing”"
     ends = (StudyError, f"level “tuned” failed in each of its 2 trials: {reason}: .*retry_failed")
     assert run(folder, ends=ends, unready={"tuned": reason}).blocks == [1, 2]
     assert run(folder, ends=ends).blocks == [], "it is not tried again unasked"
-    set_failed_aside(folder)
-    assert run(folder).blocks == [1, 2, 3]
-
-
-def test_a_level_that_always_fails_is_left_out_where_that_is_asked_for(folder_of, run):
-    folder, reason = folder_of(4), "server did not start"
     folder.write(folder.read().changed(parameters={"leave_out": True}))
-    bench = run(folder, unready={"tuned": reason})
-    assert [trial.level for trial in folder.read().trials if trial.id in bench.measured].count("tuned") == 2
+    assert run(folder).blocks == [3, 4]
     errors = [m.error for m in folder.kept().values() if m.trial.level == "tuned"]
     assert errors == [reason] * 2 + [f"left out, since each of its trials failed: {reason}"] * 2
     assert not any(m.error for m in folder.kept().values() if m.trial.level != "tuned")
     changes = shown(folder).analysis.table.set_index("level")["percent_change"]
     assert changes.isna().to_dict() == {"defaults": True, "control": False, "tuned": True}
-    with ending((StudyError, "level “defaults” failed in each of its 2 trials")):
-        set_failed_aside(folder)
-        run(folder, unready={"defaults": reason})
+    set_failed_aside(folder)
+    run(
+        folder,
+        unready={"defaults": reason},
+        ends=(StudyError, "level “defaults” failed in each of its 2 trials"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,22 +143,22 @@ def test_a_key_that_is_new_since_then_makes_no_other_plan(folder_of, study_of):
 def test_more_blocks_extend_a_study(folder_of, plan_of, study_of, run, turned):
     folder, plan = folder_of(2), plan_of()
     run(folder)
-    before = {name: data for name, data in contents(folder).items() if name != "study.json"}
+    before = contents(folder.path / "trials")
     levels = dict(reversed(plan.factor.levels.items())) if turned else plan.factor.levels
     factor = plan.factor.model_copy(update={"levels": levels})
     longer = keep_study(folder, study_of(4, plan=plan.model_copy(update={"factor": factor})))
     assert folder.read() == longer
     assert longer.trials == study_of(4).trials
     assert run(folder).blocks == [3, 4]
-    assert contents(folder).items() >= before.items()
+    assert contents(folder.path / "trials").items() >= before.items()
 
 
 def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of):
     folder, lines = folder_of(4), list[str]()
-    before = contents(folder)
+    before = contents(folder.path)
     asked = study_of(2).model_copy(update={"parameters": {"blocks": 2}})
     assert keep_study(folder, asked, lines.append) == study_of(4)
-    assert contents(folder) == before
+    assert contents(folder.path) == before
     assert len(lines) == 1
 
 
@@ -179,10 +171,10 @@ def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of):
 )  # fmt: skip
 def test_another_plan_under_the_same_name_is_refused_with_the_differences(folder_of, study_of, changes, what):
     folder = folder_of()
-    before = contents(folder)
+    before = contents(folder.path)
     with ending((InputError, re.escape(f"study 'small' exists with another plan ({what})"))):
         keep_study(folder, study_of(5, **changes))
-    assert contents(folder) == before
+    assert contents(folder.path) == before
 
 
 # --- telling, and enough ---------------------------------------------------------------------

@@ -6,12 +6,13 @@ from hosts import run_for_real
 
 from benchlib.server.schema import change_schema
 from benchlib.server.templates import Templates
+from benchlib.study.records import Cost
 
 pytestmark = pytest.mark.pg
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_a_study_loads_the_data_once_and_copies_them_for_each_level(scratch, monkeypatch):
+def test_a_study_loads_the_data_once_and_copies_them_for_each_level_which_has_its_cost(scratch, monkeypatch):
     loads, changes, load = list[str](), list[str](), Templates.load
     monkeypatch.setattr(Templates, "load", lambda *args: (loads.append("load"), load(*args))[1])
     monkeypatch.setattr(
@@ -22,5 +23,8 @@ def test_a_study_loads_the_data_once_and_copies_them_for_each_level(scratch, mon
     levels = {"without": {}, "with": {"sql": index}, "same": {"sql": index}, "full": {"sql": "VACUUM FULL;"}}
     folder = run_for_real("schema", bench_plan(levels), 1)
     assert [one.error for one in folder.kept().values()] == [None] * 4
+    costs = {m.trial.level: Cost.read(folder, trial_id) for trial_id, m in folder.kept().items()}
+    assert costs.pop("without") is None
+    assert min(min(cost.seconds, cost.size_bytes, cost.wal_bytes) for cost in costs.values()) > 0
     assert (loads, sorted(changes)) == (["load"], [index, "VACUUM FULL;"])
     assert list(scratch.glob("run-*")) == []

@@ -37,12 +37,12 @@ def host(tmp_path, data_root, monkeypatch):
     """Takes the place of a machine: ``reaches`` is a level's tps, ``opened`` the studies that ran, ``origin`` where they do."""
     made = Mock(reaches={}, raising={}, opened=[], origin={"host": {"identity": "this"}})
 
-    def open_bench(plan, name, tell, **_):
+    def open_bench(study, tell):
         def speed(trial):
-            return min(made.reaches.get(trial.level, TPS), plan.level_load(trial.level).rate or inf)
+            return min(made.reaches.get(trial.level, TPS), study.plan.level_load(trial.level).rate or inf)
 
-        made.opened.append(name)
-        return RatedBench(plan, tmp_path, speed, raising=made.raising).open(tell)
+        made.opened.append(study.name)
+        return RatedBench(study.plan, tmp_path, speed, raising=made.raising).open(tell)
 
     monkeypatch.setattr(runs, "preflight", lambda plan: [])
     monkeypatch.setattr(runs, "open_bench", open_bench)

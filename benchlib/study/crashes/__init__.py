@@ -10,7 +10,8 @@ cache at one moment. Constant checkpoints and two settings provoke torn pages, w
 import contextlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -64,8 +65,7 @@ def crash_missing(
     if not folder.exists():
         raise InputError("the study has no trials: run it before its crashes")
     plan, kept = folder.read().plan, {(each.level, each.kind, each.number) for each in kept_crashes(folder)}
-    todo: list[Round] = []
-    done, notes = 0, ""
+    todo, done, notes = list[Round](), 0, ""
     for kind in KINDS:
         excused = left_out(plan, kind)
         missing = [
@@ -89,10 +89,14 @@ def crash_missing(
             may_here()
             with (
                 workshop(f"crashing “{folder.name}”", 1, report) as templates,
-                contextlib.closing(_crashes(plan, todo, templates)) as crashes,
+                templates.run.journal.scope() as scope,
             ):
-                for crash in crashes:
-                    keep_crash(folder, crash)
+                ground = cache(
+                    lambda: volumes.provide(_GROUND, "ground", templates.run.folder, Shell(), scope)
+                )
+                for this in todo:
+                    report(f"“{this.level}”, {this.kind}")
+                    keep_crash(folder, _crash(plan, this, f"x{done:02d}", templates, ground))
                     done += 1
     except KeyboardInterrupt:
         kept_now = f"stopped: {done} of {len(todo)} crashes are saved"
@@ -107,25 +111,15 @@ def check(kind: Kind) -> None:
         volumes.check(_GROUND, scratch_root())
 
 
-def _crashes(plan: Plan, rounds: Iterable[Round], templates: Templates) -> Generator[Crash, None, None]:
-    """Yield each round's result, on a new cluster."""
-    run = templates.run
-    ground: Path | None = None
-    with run.journal.scope() as scope:
-        for number, this in enumerate(rounds, 1):
-            templates.tell(f"“{this.level}”, {this.kind}")
-            if this.kind == POWER_CUT and ground is None:
-                ground = volumes.provide(_GROUND, "ground", run.folder, Shell(), scope)
-            level = _as_crashed(plan.level(this.level), ground if this.kind == POWER_CUT else None)
-            try:
-                built = build(level, WORKLOAD, run.folder / f"x{number:02d}", templates)
-                with contextlib.closing(built) as environment, environment.apply_settings():
-                    crash = _round(environment, this, Random(f"{plan.seed} {this.model_dump_json()}"))
-            except BenchlibError as reason:
-                raise StudyError(
-                    f"level “{this.level}” cannot be crashed ({this.kind}): {reason}"
-                ) from reason
-            yield crash
+def _crash(plan: Plan, this: Round, name: str, templates: Templates, ground: Callable[[], Path]) -> Crash:
+    """Return a round's result, on a new cluster of that name."""
+    level = _as_crashed(plan.level(this.level), ground() if this.kind == POWER_CUT else None)
+    try:
+        built = build(level, WORKLOAD, templates.run.folder / name, templates)
+        with contextlib.closing(built) as environment, environment.apply_settings():
+            return _round(environment, this, Random(f"{plan.seed} {this.model_dump_json()}"))
+    except BenchlibError as reason:
+        raise StudyError(f"level “{this.level}” cannot be crashed ({this.kind}): {reason}") from reason
 
 
 def _as_crashed(level: Level, ground: Path | None) -> Level:
