@@ -17,7 +17,7 @@ from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.host import files
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
-from benchlib.report.notebooks import Node, read_notebook
+from benchlib.report.notebooks import Node, read_notebook, write_notebook
 from benchlib.study.store import notebooks, project_root
 
 PROGRESS_VARIABLE = "BENCHLIB_PROGRESS"
@@ -57,21 +57,14 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
     raise InputError(f"{path.name} has no cell tagged 'parameters'")
 
 
-def execute(
-    path: Path,
-    given: Mapping[str, Any],
-    listen: Listen = lambda line: None,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Node:
+def execute(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen = lambda line: None) -> Node:
     """Return the executed notebook. Ctrl-C and SIGTERM interrupt its kernel.
-
-    ``meanwhile`` is called once while the kernel works.
 
     Raises:
         InputError: a parameter is wrong; nothing was started.
         BenchlibError: an error of the library in the notebook.
         Interrupted: Ctrl-C, or SIGTERM.
-        NotebookError: another error.
+        StudyError: another error; the notebook with its traceback is saved as ``failed``.
     """
     values = checked(notebook_parameters(path), given)
     allow_open_files()
@@ -86,15 +79,24 @@ def execute(
         with _stopping(job, shown=bool(values.get("run"))), job.progress(listen):
             _import_papermill()
             job.start()
-            meanwhile()
+            # what a page needs takes seconds to import, and the kernel is a process of its own
+            import benchlib.report.page
+            import benchlib.study.frames  # noqa: F401
+
             while job.is_alive():
                 job.join(0.2)
-        reason = job.reason and _as_ours(job.reason, read_notebook(output) if output.is_file() else None)
-        if job.stopped:  # the library's message names the saved trials
-            raise reason if isinstance(reason, Interrupted) else Interrupted(_STOPPED)
-        if reason:
-            raise reason
-        return read_notebook(output)
+        if not job.stopped and job.reason is None:
+            return read_notebook(output)
+        name = getattr(job.reason, "ename", type(job.reason).__name__)
+        message = str(getattr(job.reason, "evalue", job.reason))
+        kind = getattr(errors, name, None)
+        if job.stopped or name == "KeyboardInterrupt":  # the library's message names the saved trials
+            raise Interrupted(message if kind is Interrupted else _STOPPED)
+        if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):
+            raise kind(message)
+        if output.is_file():
+            write_notebook(read_notebook(output), failed)
+        raise StudyError(f"the notebook failed: {name}: {message} (see {failed})")
 
 
 def _import_papermill() -> None:
@@ -105,14 +107,6 @@ def _import_papermill() -> None:
 
     if unused:
         del sys.modules[grammar]
-
-
-class NotebookError(StudyError):
-    """An error of a notebook that is not the library's."""
-
-    def __init__(self, message: str, notebook: Node | None) -> None:
-        super().__init__(message)
-        self.notebook = notebook
 
 
 class _Papermill(threading.Thread):
@@ -215,22 +209,9 @@ def _stopping(job: _Papermill, *, shown: bool) -> Iterator[None]:
             os.write(2, "\nstopping: the current trial is dropped, the servers stop …\n".encode())
         job.stop()
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _as_ours(reason: Exception, notebook: Node | None) -> Exception:
-    name, message = getattr(reason, "ename", type(reason).__name__), str(getattr(reason, "evalue", reason))
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):
-        return kind(message)
-    if name == "KeyboardInterrupt":
-        return Interrupted(_STOPPED)
-    return NotebookError(f"the notebook failed: {name}: {message}", notebook)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import Answer, PageData, ordered, page_data
 from benchlib.report.notebooks import write_file
-from benchlib.study.store import StudyFolder, notebooks, project_root, walk
+from benchlib.study.store import StudyFolder, notebooks, project_root, stamp, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
-_AT_A_TIME = 2
+AT_A_TIME = 2
 _METHOD = Path(__file__).parent / "template" / "methodology.md"
 
 
@@ -77,15 +77,17 @@ def judged(name: str, metric: str = "") -> PageData:
         effects = screen(trials, study.signs, metric=measured, margin=study.margin, alpha=study.alpha)
     else:
         effects = compare(trials, **{**study.comparison, "metric": measured})
-    frames = (as_data(frame) for frame in (effects, study.limits(effects), study.setup, study.by_query()))
-    return page_data(study.study, *frames, name=name, missing=study.missing)
+    frames = map(as_data, (effects, study.limits(effects), study.setup, study.by_query()))
+    by_kind = {frame["kind"]: frame for frame in frames}
+    return page_data(study.study, by_kind, name=name, missing=study.missing)
 
 
-def saved_page(name: str, root: Path | None = None) -> PageData | None:
-    """Return a page's saved data, current or not."""
+def saved_page(folder: StudyFolder, code: str = "") -> PageData | None:
+    """Return a page's saved data; with ``code``, only if they are of this code and the study as it is."""
     with contextlib.suppress(OSError, ValidationError):
-        data = PageData.model_validate_json(files.read_plain((root or reports_root()) / f"{name}.json"))
-        return data if data.name == name else None
+        data = PageData.model_validate_json(files.read_plain(reports_root() / f"{folder.name}.json"))
+        if data.name == folder.name and (not code or data.fingerprint == study_fingerprint(folder, code)):
+            return data
     return None
 
 
@@ -96,11 +98,11 @@ def data_of(name: str) -> PageData:
         InputError: there is no such study, or it is damaged.
         StudyError: too few trials to compare anything.
     """
-    folder = StudyFolder(name)
+    folder, code = StudyFolder(name), code_fingerprint()
     folder.read()
-    fingerprint = study_fingerprint(folder, code_fingerprint())
-    if (data := saved_page(name)) and data.fingerprint == fingerprint:
+    if data := saved_page(folder, code):
         return data
+    fingerprint = study_fingerprint(folder, code)
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
     if reports_root().is_dir():
         with contextlib.suppress(BenchlibError):  # the folder may not be writable
@@ -123,18 +125,17 @@ def pages_and_others(
     Raises:
         InputError: there is no such study.
     """
-    code, pages, changed, root = code_fingerprint(), list[PageData](), list[str](), reports_root()
-    for name in names:
-        StudyFolder(name).read()
-    saved = {path.stem for path in root.glob("*.json")}
-    for folder in [StudyFolder(name) for name in names] or walk():
-        data = saved_page(folder.name, root) if folder.name in saved else None
-        if data and (not judge or data.fingerprint == study_fingerprint(folder, code)):
+    pages, changed, code = list[PageData](), list[str](), code_fingerprint() if judge else ""
+    named = [StudyFolder(name) for name in names]
+    for folder in named:
+        folder.read()
+    for folder in named or walk():
+        if data := saved_page(folder, code):
             pages.append(data)
         else:
             changed.append(folder.name)
     others = {} if judge else dict.fromkeys(changed, "it has not been judged: run 'benchlib report'")
-    for name, data in apart(data_of, changed if judge else (), _AT_A_TIME):
+    for name, data in apart(data_of, changed if judge else (), AT_A_TIME):
         if isinstance(data, PageData):
             pages.append(data)
         else:
@@ -216,17 +217,10 @@ def code_fingerprint() -> str:
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
     """Return the fingerprint of the code and a study's files (without their contents)."""
-    digest, top = hashlib.sha256(code.encode()), str(folder.path)
-    for name, status in sorted(_below(top, 2)):
-        digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
-    return digest.hexdigest()
-
-
-def _below(top: str, depth: int, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Yield entries to a depth, without following links."""
-    with contextlib.suppress(OSError), os.scandir(top) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                yield f"{prefix}{entry.name}", entry.stat(follow_symlinks=False)
-                if depth > 1 and entry.is_dir(follow_symlinks=False):
-                    yield from _below(entry.path, depth - 1, f"{prefix}{entry.name}/")
+    paths = list[str]()
+    for top, folders, names in os.walk(folder.path):
+        paths += (f"{top}/{name}" for name in (*folders, *names))
+        if top != str(folder.path):  # trials have no folders of ours
+            folders.clear()
+    stamps = ((path.removeprefix(str(folder.path)), stamp(path)[:2]) for path in sorted(paths))
+    return hashlib.sha256(repr((code, *stamps)).encode()).hexdigest()

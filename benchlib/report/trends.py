@@ -11,10 +11,9 @@ from matplotlib import pyplot as plt
 
 from benchlib.errors import BenchlibError, InputError
 from benchlib.plan.metrics import metric as known_metric
-from benchlib.plan.metrics import percent_words
 from benchlib.report import plot, site
 from benchlib.report.display import figure_output
-from benchlib.report.model import PageData
+from benchlib.report.model import PageData, change_words
 from benchlib.report.notebooks import write_file
 from benchlib.report.page import cleaned, output_part, render
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
@@ -47,13 +46,12 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     words = frame[["study"]].assign(comparison=comparison, verdict=frame["verdict"])
     for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
         words[heading] = _changes(frame, ending)
-    setups = (
-        pd.DataFrame({name: each.setup for name, each in studies.items()}).rename_axis("what").reset_index()
-    )
+    setups = pd.DataFrame({name: each.setup for name, each in studies.items()})
     drawn = frame.assign(level=frame["level"] + " (" + frame["study"] + ")")
     drawn.attrs = how | {"title": "effect"}
     title = f"{', '.join(studies)}: the same effects?"
-    return words, _publish(f"compare~{'~'.join(studies)}", title, [plot.effects(drawn), words, setups], frame)
+    parts = [plot.effects(drawn), words, setups.rename_axis("what").reset_index()]
+    return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
 
 
 def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:
@@ -120,8 +118,7 @@ def _effects(data: PageData) -> pd.DataFrame:
 
 def _changes(frame: pd.DataFrame, ending: str = "") -> list[str]:
     """Return changes in words, from columns that end in ``ending``."""
-    words = [percent_words(*row) for row in frame[[f"{end}{ending}" for end in ENDS]].to_numpy(float)]
-    return [f"{change} ({interval})" if interval else change.replace("–", "") for change, interval in words]
+    return [change_words(*row) for row in frame[[f"{end}{ending}" for end in ENDS]].to_numpy(float)]
 
 
 def _load(plan: Any) -> tuple[object, ...]:
