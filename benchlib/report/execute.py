@@ -17,7 +17,7 @@ from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.host import files
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
-from benchlib.report.notebooks import Node, read_notebook, write_notebook
+from benchlib.report.notebooks import Node, write_file
 from benchlib.study.store import notebooks, project_root
 
 PROGRESS_VARIABLE = "BENCHLIB_PROGRESS"
@@ -86,7 +86,7 @@ def execute(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen =
             while job.is_alive():
                 job.join(0.2)
         if not job.stopped and job.reason is None:
-            return read_notebook(output)
+            return job.notebook
         name = getattr(job.reason, "ename", type(job.reason).__name__)
         message = str(getattr(job.reason, "evalue", job.reason))
         kind = getattr(errors, name, None)
@@ -95,7 +95,7 @@ def execute(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen =
         if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):
             raise kind(message)
         if output.is_file():
-            write_notebook(read_notebook(output), failed)
+            write_file(failed, output.read_text("utf-8"))
         raise StudyError(f"the notebook failed: {name}: {message} (see {failed})")
 
 
@@ -115,6 +115,7 @@ class _Papermill(threading.Thread):
     def __init__(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> None:
         super().__init__(daemon=True)
         self.path, self.given, self.output, self.pipe = path, given, output, pipe
+        self.notebook: Node = None
         self.reason: Exception | None = None
         self.stopped = False
         self.manager: Any = None
@@ -142,7 +143,7 @@ class _Papermill(threading.Thread):
                 await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **variables}})
 
         try:
-            papermill.execute_notebook(
+            self.notebook = papermill.execute_notebook(
                 *(re.sub("([{}])", r"\1\1", str(path)) for path in (self.path, self.output)), dict(self.given), kernel_name="python3", cwd=str(project_root()),
                 progress_bar=False, request_save_on_cell_execute=False,
                 kernel_manager_class=Manager, extra_arguments=_arguments(), start_timeout=120,

@@ -27,7 +27,7 @@ from benchlib.plan.words import private_texts, without
 from benchlib.report import site
 from benchlib.report.execute import Listen, execute, find_notebook, notebook_parameters
 from benchlib.report.model import PageData, page_data, repeat_command
-from benchlib.report.notebooks import Node, write_file, write_notebook
+from benchlib.report.notebooks import Node, write_file
 from benchlib.stats.limits import STANDS_OUT
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 
@@ -237,9 +237,11 @@ def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[
         return made
     kept = root / f"{path.stem}.ipynb"
     notebook = execute(path, _known(path, {"run": False, **given}), kept)
-    write_notebook(notebook, kept)
-    from benchlib.report.page import render_notebook  # loaded by now
+    import nbformat  # loaded by now
 
+    from benchlib.report.page import render_notebook
+
+    write_file(kept, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
     title, address = path.stem.replace("_", " ").capitalize(), site.address_of(made.name)
     text = render_notebook(title, notebook, address=address)
     write_file(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
