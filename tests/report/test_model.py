@@ -78,7 +78,9 @@ def test_limits_come_with_their_comparison_and_with_advice(page_of, trials_of, s
     limits = pd.DataFrame([row])
     limits.attrs = {"kind": "limits", "by_level": {"tuned": "worst"}, "unmet": {"tuned": "it slept"}}
     setup = pd.DataFrame({"what": ["server"], "value": ["PostgreSQL 18"]})
-    page = page_data(study_of(), *map(as_data, (effects, limits, setup)), name="x", missing=3)
+    setup.attrs = {"kind": "setup"}
+    frames = {frame.attrs["kind"]: as_data(frame) for frame in (effects, limits, setup)}
+    page = page_data(study_of(), frames, name="x", missing=3)
     assert [(each.limit, each.unmet) for each in page.comparisons] == [("worst", "it slept"), ("", "")]
     assert page.limits[0].advice == (SENTENCES["no_control"].why, SENTENCES["no_control"].do)
     assert Limit(code="of the future", text="x").advice == ("", "")
@@ -91,7 +93,7 @@ def test_level_marks_tell_whether_levels_are_the_same_as_in_another_study(study_
 
     def mark(memory):
         study = study_of(levels={"tuned": Level(settings={"work_mem": memory})})
-        return page_data(study, effects, None, None, name="x").level_marks["tuned"]
+        return page_data(study, {"effects": effects}, name="x").level_marks["tuned"]
 
     assert mark("8MB") == mark("8MB") != mark("9MB")
 

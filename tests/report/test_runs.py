@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from pages import SHOWN
 
 from benchlib.errors import InputError, StudyError
 from benchlib.load.workloads import load_workload
@@ -14,10 +15,6 @@ from benchlib.report import runs
 from benchlib.report.model import PageData
 from benchlib.report.runs import make_page, report_studies, run_notebook
 
-SHOWN = """from benchlib.notebook import compare, open_study
-study = open_study()
-effects = compare(study.run(), **study.comparison)
-display(effects, study.limits(effects), study.setup)"""
 MINE = "print('added by', 'somebody')"
 OVERVIEW = (
     'factor: str = "overview"  # its name\nstudies: str = ""  # which\nrun: bool = True  # nothing runs\n'
@@ -67,9 +64,9 @@ def test_a_page_is_its_notebook_executed_and_all_of_it_can_be_taken_along(notebo
     assert {*trials["level"]} == {"defaults", "control", "tuned"}
     assert json.loads((reports / "mine.study.json").read_text())["parameters"]["clients"] == 4
     assert not [path.name for path in reports.iterdir() if "/home/me" in path.read_text()]
-    assert runs.has_page(reports, page)
+    assert runs.has_page(page)
     notebook_of(SHOWN)
-    assert not runs.has_page(reports, page), "its notebook has changed"
+    assert not runs.has_page(page), "its notebook has changed"
 
 
 def test_what_is_published_of_a_private_workload_are_titles(notebook_of, kept, reports, tmp_path):
@@ -102,7 +99,7 @@ def test_a_study_with_nothing_to_compare_is_refused_before_its_notebook_runs(
 ):
     notebook_of(SHOWN)
     folder_of(name="bare")
-    monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it runs"))
     with pytest.raises(StudyError, match="study 'bare' has no block with two successful trials"):
         make_page("bare")
 
@@ -122,7 +119,7 @@ def test_only_what_has_changed_is_made_again_and_what_cannot_be_is_left_out(
     assert lines[-1] == "index: index.html"
     assert "of [&#39;one&#39;]" in (reports / "overview.html").read_text()
     first = {path.name: path.read_bytes() for path in reports.iterdir()}
-    monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs again"))
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it runs again"))
     assert told(report_studies(()))[0] == "page: one.html (unchanged)"
     assert {path.name: path.read_bytes() for path in reports.iterdir()} == first
 
@@ -147,7 +144,7 @@ def test_the_page_of_a_run_has_the_limits_and_answers_of_the_page_of_a_report(
 ):
     path = notebook_of(SHOWN)
     kept("mine", 20)
-    executed = runs.execute(path, {"study": "mine", "run": False})
+    executed = runs.execute(path, {"study": "mine", "run": False}, reports / "failed.ipynb")
     with monkeypatch.context() as patch:
         patch.setattr(runs, "_refuse_early", lambda *_: None)
         patch.setattr(runs, "execute", lambda *_: executed)
@@ -163,9 +160,7 @@ def test_no_notebook_but_one_of_this_installation_is_ever_run(notebook_of, kept,
     elsewhere = notebook_of("", name="evil").rename(tmp_path / "evil.ipynb")
     (tmp_path / "notebooks" / "link.ipynb").symlink_to(elsewhere)
     folder, ran = kept("mine"), []
-    monkeypatch.setattr(
-        runs, "_executed", lambda path, *_, **__: ran.append(path) or pytest.raises(StudyError)
-    )
+    monkeypatch.setattr(runs, "execute", lambda path, *_, **__: ran.append(path) or pytest.raises(StudyError))
     for name in ("../evil", "../evil.ipynb", str(elsewhere), "link", "x" * 5000, None, "a\0b", "./template"):
         folder.write(folder.read().model_copy(update={"notebook": name}))
         with pytest.raises(Exception):  # noqa: B017, PT011 - what runs is no notebook
@@ -186,7 +181,7 @@ def test_no_notebook_but_one_of_this_installation_is_ever_run(notebook_of, kept,
 def test_what_makes_no_study_is_refused_before_anything_runs(given, message, notebook_of, kept, monkeypatch):
     path = notebook_of(SHOWN)
     kept("mine")
-    monkeypatch.setattr(runs, "_executed", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it runs"))
     with pytest.raises(InputError, match=message):
         run_notebook(path, given, print)
 

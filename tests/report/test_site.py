@@ -5,7 +5,6 @@ from bs4 import BeautifulSoup
 
 from benchlib.errors import InputError, StudyError
 from benchlib.report import site
-from benchlib.study.store import StudyFolder
 
 
 def parsed(path):
@@ -99,16 +98,3 @@ def test_what_cannot_be_judged_is_left_out_with_its_reason(kept, folder_of, root
     for name, kind in (("nope", InputError), ("hurt", InputError), ("bare", StudyError)):
         with pytest.raises(kind, match=name):
             site.data_of(name)
-
-
-def test_a_saved_study_is_judged_by_another_metric_too(kept):
-    kept("one", 25)
-    page = site.judged("one", "latency_average_ms")
-    assert (page.metric, page.answers[0].verdict) == ("latency_average_ms", "faster")
-    assert page.answers[0].percent_change == pytest.approx(-20, abs=1)
-
-
-def test_an_unfinished_study_says_what_is_missing(kept):
-    folder = kept("one")
-    StudyFolder("one").set_aside(folder.read().trials[-1].id)
-    assert site.judged("one").complete.startswith("1 ")
