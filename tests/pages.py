@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 from fakes import FakeBench, speeds
 
+from benchlib.levers import BY_KEY
+from benchlib.load.workloads import load_workload
+from benchlib.plan.model import Study
+from benchlib.plan.parameters import checked
+from benchlib.plan.planning import make_study
+from benchlib.report.execute import notebook_parameters
 from benchlib.study.loop import run_study
 from benchlib.study.store import StudyFolder
 
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 PARAMETERS = """
 factor: str = "template"  # its name
 question: str = "Is it faster?"  # one sentence
@@ -26,6 +33,12 @@ SHOWN = """from benchlib.notebook import compare, open_study
 study = open_study()
 effects = compare(study.run(), **study.comparison)
 display(effects, study.limits(effects), study.setup)"""
+
+
+def planned(notebook: str, **given: Any) -> Study:
+    """Return the study that a notebook of the project makes of some parameters, on a host of 16 GiB."""
+    values = checked(notebook_parameters(NOTEBOOKS / f"{notebook}.ipynb"), given)
+    return make_study(values, 16 << 30, load_workload, BY_KEY)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 import command_line
 import pytest
 import yaml
+from pages import planned
 
 from benchlib.levers import BY_KEY
 from benchlib.load.workloads import load_workload
 from benchlib.plan.level import Level
-from benchlib.plan.parameters import checked, from_yaml
-from benchlib.plan.planning import make_study
+from benchlib.plan.parameters import from_yaml
 from benchlib.report.execute import notebook_parameters
 
 ROOT = Path(__file__).parent.parent
@@ -71,9 +71,7 @@ def test_the_page_of_the_command_line_is_its_help():
 
 def study_of(given):
     """Return the study that the template, or a notebook with conditions, makes of a file."""
-    name = "configuration" if "conditions" in given else "template"
-    values = checked(notebook_parameters(ROOT / "notebooks" / f"{name}.ipynb"), given)
-    return make_study(values, 16 << 30, load_workload, BY_KEY)
+    return planned("configuration" if "conditions" in given else "template", **given)
 
 
 FILES = [

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from pages import planned
 
-from benchlib.levers import BY_KEY
-from benchlib.load.workloads import load_workload
 from benchlib.plan.parameters import checked, declared, from_yaml
-from benchlib.plan.planning import answer_words, make_study
+from benchlib.plan.planning import answer_words
 from benchlib.report.runs import is_overview
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 DATA = FOLDER.parent / "data"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 IMPORTED = {"benchlib.notebook", "pandas", "seaborn", "numpy", "matplotlib"}
-GIB = 1 << 30
 MOST_LINES = 39
 """Lines of a parameters cell: one screen."""
 
@@ -34,10 +32,6 @@ def read(path):
 def parameters_of(path):
     (cell,) = [c for c in read(path).cells if "parameters" in c.metadata.get("tags", [])]
     return declared(cell.source)
-
-
-def study_of(path, **given):
-    return make_study(checked(parameters_of(path), given), 16 * GIB, load_workload, BY_KEY)
 
 
 FACTORS = [path for path in NOTEBOOKS if not is_overview(parameters_of(path))]
@@ -116,7 +110,7 @@ def test_the_file_of_a_recorded_study_makes_its_levels_and_comparisons(name):
         RECORDED[name],
         from_yaml((FOLDER.parent / "studies" / f"{name}.yaml").read_text(), name),
     )
-    factor = study_of(FOLDER / f"{recorded['notebook']}.ipynb", **given).plan.factor
+    factor = planned(recorded["notebook"], **given).plan.factor
     assert {*factor.levels} >= {*recorded["plan"]["factor"]["levels"]}
     assert factor.baseline == recorded["plan"]["factor"]["baseline"]
     assert factor.against.items() >= recorded["plan"]["factor"]["against"].items()
@@ -130,7 +124,7 @@ def test_a_page_can_be_made_of_it(factor_notebook):
 
 @pytest.mark.parametrize("profile", ["quick", "standard", "full"])
 def test_every_profile_makes_a_study_with_a_control(profile, factor_notebook):
-    study = study_of(factor_notebook, profile=profile)
+    study = planned(factor_notebook.stem, profile=profile)
     assert study.name == f"{factor_notebook.stem}-{profile}"
     assert study.plan.factor.controls
     assert study.blocks >= 3
@@ -140,7 +134,7 @@ def test_every_profile_makes_a_study_with_a_control(profile, factor_notebook):
 def test_every_profile_runs_some_of_what_answers_the_question(factor_notebook):
     profiles = parameters_of(factor_notebook)["profiles"].default
     for profile in {"quick", "standard", "recorded", "full"} & {*profiles}:
-        study = study_of(factor_notebook, profile=profile)
+        study = planned(factor_notebook.stem, profile=profile)
         answers = checked(parameters_of(factor_notebook), {"profile": profile})["answers"]
         if study.declared.versions:  # all cells of a matrix answer it
             continue
@@ -150,7 +144,7 @@ def test_every_profile_runs_some_of_what_answers_the_question(factor_notebook):
 
 
 def test_the_tuned_set_is_scaled_to_memory_and_its_durable_twin_differs_in_one_setting():
-    plan = study_of(FOLDER / "configuration.ipynb").plan
+    plan = planned("configuration").plan
     tuned, durable = plan.level("tuned").settings, plan.level("tuned, durable").settings
     # a quarter and a half of 16 GB: the very values of the published study
     assert (tuned["shared_buffers"], tuned["effective_cache_size"]) == ("4096MB", "8192MB")
@@ -158,7 +152,7 @@ def test_the_tuned_set_is_scaled_to_memory_and_its_durable_twin_differs_in_one_s
 
 
 def test_taking_the_tuned_set_apart_gives_each_setting_alone_and_the_set_without_it():
-    study = study_of(FOLDER / "configuration.ipynb", shares_of="tuned")
+    study = planned("configuration", shares_of="tuned")
     levels = study.plan.factor.levels
     assert study.name == "configuration-quick-shares"
     assert len(levels) == 2 + 1 + 7 + 7

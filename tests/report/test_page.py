@@ -22,10 +22,8 @@ def page(page_of):
     """Renders cells as the page of a small study."""
 
     def render(*cells, about=None, downloads=None, **more):
-        data = page_of(tuned=10.0, about=about)
-        return render_page(
-            data, notebook(*cells), downloads or {}, "benchlib analyze mine.trials.csv", **more
-        )
+        data, repeat = page_of(tuned=10.0, about=about), "benchlib analyze mine.trials.csv"
+        return render_page(data, notebook(*cells), downloads or {}, repeat, **more)
 
     return render
 
@@ -146,18 +144,16 @@ def test_headings_are_the_contents_and_each_anchor_is_there_once(page):
 
 
 def test_where_the_site_is_published_links_lead_there(page):
-    tree = parsed(
-        page(downloads={"mine.trials.csv": "trials"}, address="https://example.org/bench/mine.html")
-    )
+    html = page(downloads={"mine.trials.csv": "trials"}, address="https://example.org/bench/mine.html")
+    tree = parsed(html)
     (link,) = [a["href"] for a in tree.find_all("a") if a.get_text() == "trials"]
     assert link == "https://example.org/bench/mine.trials.csv"
 
 
 def test_the_data_of_a_page_are_those_of_the_whole_frame_though_a_part_is_shown_later():
     def frame(kind, *rows):
-        return code(
-            "x", displayed(data={"kind": kind, "rows": [{"level": row} for row in rows], "attrs": {}})
-        )
+        data = {"kind": kind, "rows": [{"level": row} for row in rows], "attrs": {}}
+        return code("x", displayed(data=data))
 
     whole = notebook(frame("effects", "a", "b"), frame("limits", "x"), frame("effects", "b"))
     frames = shown_frames(whole)
