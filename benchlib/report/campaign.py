@@ -20,8 +20,6 @@ from benchlib.plan.parameters import from_yaml
 from benchlib.plan.words import time_words
 from benchlib.report import runs, site
 from benchlib.report.execute import Listen, find_notebook
-from benchlib.report.notebooks import write_file
-from benchlib.report.page import render
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import hosts_of
 from benchlib.study.loop import missing, same_study
@@ -29,7 +27,6 @@ from benchlib.study.preflight import disk_mib
 from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
 
-PAGE = "campaign.html"
 _EACH_S = 5
 """Assumed seconds of a trial before and after its load, until trials of the study are saved."""
 _REFRESH_S = 60
@@ -155,10 +152,10 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
     """
     campaign = read_campaign(file)
     parts = planned(file, campaign, read_file)
-    page = _Page(site.writable_root() / PAGE, parts)
-    yield from _estimate(parts, page.path.parent)
-    page.write()
-    yield f"progress: {page.path}"
+    page = _Page(parts)
+    yield from _estimate(parts, site.writable_root())
+    progress = page.write()
+    yield f"progress: {progress}"
     failed = list[str]()
     for part in parts:
         if part.state == "done":
@@ -169,7 +166,7 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
         def hear(line: str, part: Part = part) -> None:
             part.line = line
             listen(line)
-            page.write(_REFRESH_S)
+            page.refresh()
 
         try:
             lines = _run_when_free(part, hear)
@@ -187,9 +184,8 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
         page.write()
     yield from _notify(campaign.notify, "incomplete" if failed else "done", ",".join(failed))
     if failed:
-        raise StudyError(
-            f"{len(failed)} of {len(parts)} studies failed: {', '.join(failed)}: see {page.path}"
-        )
+        names = ", ".join(failed)
+        raise StudyError(f"{len(failed)} of {len(parts)} studies failed: {names}: see {progress}")
     yield f"done: {len(parts)} studies"
 
 
@@ -239,16 +235,18 @@ def _notify(command: str, outcome: str, study: str) -> Iterator[str]:
 
 @dataclass
 class _Page:
-    path: Path
     parts: list[Part]
     _written_s: float = 0.0
 
-    def write(self, every_s: float = 0.0) -> None:
-        """Write the page, unless that was done in the last ``every_s`` seconds."""
-        if time.monotonic() - self._written_s < every_s:
-            return
-        self._written_s = time.monotonic()
-        rows = [(part, part.has_page(self.path.parent), *part.counts()) for part in self.parts]
+    def refresh(self) -> None:
+        """Write the page at most once a minute."""
+        if time.monotonic() - self._written_s >= _REFRESH_S:
+            self.write()
+
+    def write(self) -> Path:
+        """Write the page; return its path."""
+        self._written_s, root = time.monotonic(), site.reports_root()
+        rows = [(part, part.has_page(root), *part.counts()) for part in self.parts]
         todo = [seconds for part, *_, seconds in rows if part.state in ("waiting", "running")]
         words = {"now": f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "time_words": time_words}
-        write_file(self.path, render("campaign.html.j2", rows=rows, todo=todo, contents=[], **words))
+        return site.write_page("campaign", "campaign.html.j2", rows=rows, todo=todo, contents=[], **words)

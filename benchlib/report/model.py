@@ -74,6 +74,12 @@ class Answer(BaseModel, frozen=True):
         return "" if SAYS_BOTH in self.words else self.against
 
     @property
+    def has_bar(self) -> bool:
+        """Whether it can be drawn: it is valid and has an interval."""
+        numbers = self.percent_change, self.ci_low, self.ci_high
+        return self.verdict != "invalid" and all(map(math.isfinite, numbers))
+
+    @property
     def change(self) -> tuple[str, str]:
         """The change and its interval in words; empty if invalid."""
         if self.verdict == "invalid":
@@ -157,10 +163,14 @@ class PageData(BaseModel):
     left_out: dict[str, str] = {}
 
     @property
+    def effects(self) -> list[Answer]:
+        """The comparisons without the controls."""
+        return [answer for answer in self.comparisons if answer.level not in self.controls]
+
+    @property
     def answers(self) -> list[Answer]:
         """The comparisons that answer the question; all if none is declared."""
-        declared = [answer for answer in self.comparisons if answer.answer]
-        return declared or [answer for answer in self.comparisons if answer.level not in self.controls]
+        return [answer for answer in self.comparisons if answer.answer] or self.effects
 
     @property
     def others(self) -> list[Answer]:

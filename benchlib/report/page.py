@@ -16,8 +16,7 @@ from markupsafe import Markup
 
 from benchlib.plan.metrics import number_words
 from benchlib.plan.words import printable
-from benchlib.report.bars import Axis, has_bar
-from benchlib.report.model import PageData
+from benchlib.report.bars import Axis
 from benchlib.report.notebooks import ABOUT, DATA, Node, tags
 from benchlib.report.style import mark_of
 
@@ -116,7 +115,7 @@ _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )  # fmt: skip
-_ENVIRONMENT.globals.update(mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar, script=_script("page.js"))
+_ENVIRONMENT.globals.update(mark_of=mark_of, site=SITE, Axis=Axis, script=_script("page.js"))
 _ENVIRONMENT.filters["quantity"] = number_words
 
 
@@ -127,30 +126,13 @@ def render(template: str, *, address: str = "", **values: Any) -> str:
     return printable(text)
 
 
-def render_page(
-    data: PageData, notebook: Node, downloads: Mapping[str, str], repeat: str, address: str = ""
-) -> str:
-    """Return the page of a study.
-
-    ``downloads`` maps files to labels; ``repeat`` is a command, or empty.
-    """
-    parts = _parts(notebook, titled=True)
-    return render("page.html.j2", data=data, downloads=downloads, repeat=repeat, address=address, **parts)
-
-
-def render_prose(title: str, markdown: str, address: str = "") -> str:
-    """Return the page of a text in Markdown."""
+def prose_parts(markdown: str) -> dict[str, Any]:
+    """Return the ``contents`` and the ``body`` of a text in Markdown."""
     prose = _Prose()
-    body = prose.html(markdown)
-    return render("prose.html.j2", title=title, body=body, contents=prose.contents, address=address)
+    return {"body": prose.html(markdown), "contents": prose.contents}
 
 
-def render_notebook(title: str, notebook: Node, address: str = "") -> str:
-    """Return the page of a notebook on several studies."""
-    return render("notebook.html.j2", title=title, address=address, **_parts(notebook))
-
-
-def _parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
+def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
     """Return the ``contents``, and the ``cells``: each as ``prose``, or as ``code`` with ``outputs``.
 
     A ``titled`` page shows only the sections of the first cell.

@@ -317,9 +317,8 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def curve(
-    frame: pd.DataFrame, x: str, y: str = "tps", hue: str | None = None, words: Callable[[float], str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:  # fmt: skip
+    frame: pd.DataFrame, x: str, y: str = "tps", hue: str | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw a metric over a number, a line for each ``hue``, with 95 % intervals."""
     rows = _rows(frame, x, y)
     ax = _axes(ax, 7)
@@ -327,7 +326,7 @@ def curve(
     values = sorted(rows[x].unique())
     if len(values) > 1 and values[0] > 0 and values[-1] / values[0] > 8:
         ax.set_xscale("log", base=2)
-    ax.set_xticks(values, [words(value) if words else f"{value:g}" for value in values])
+    ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(_COUNTS)
     if rows[y].min() >= 0:
@@ -500,7 +499,7 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
     rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")")
     rows = rows.drop(columns="against", errors="ignore")
     rows.attrs = {"title": "throughput", **steps.attrs}
-    ax = effects.__wrapped__(rows, _axes(ax, 1.3 * len(rows)), "label")  # type: ignore[attr-defined]
+    ax = effects(rows, _axes(ax, 1.3 * len(rows)), "label")
     caption = "Lines: simultaneous 95 % intervals of each step."
     return _done(ax, "What each step adds to the step before", caption, steps)
 

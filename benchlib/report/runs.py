@@ -63,8 +63,8 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         lines = [*(text for _, text in made.sentences()), f"page: {root / name}.html"]
     pages, others = site.pages_and_others(judge=not name)
     if not name:  # a notebook shows what is judged
-        lines = [f"page: {_overview(root, path, given)}"]
-    return [*lines, f"index: {site.write_site(root, pages, others)}"]
+        lines = [f"page: {_overview(path, given)}"]
+    return [*lines, f"index: {site.write_site(pages, others)}"]
 
 
 def values_of(path: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -197,8 +197,8 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
     for name, why in {**({} if names else others), **left_out}.items():
         yield f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}"
     if alone or not names:
-        yield from _overviews(root, pages, of_site)
-    yield f"index: {site.write_site(root, pages, {**others, **left_out})}"
+        yield from _overviews(pages, of_site)
+    yield f"index: {site.write_site(pages, {**others, **left_out})}"
 
 
 def follow(name: str) -> Iterator[str]:
@@ -210,14 +210,14 @@ def follow(name: str) -> Iterator[str]:
         yield from (line for line in report_studies(()) if not line.endswith("(unchanged)"))
 
 
-def _overviews(root: Path, pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
+def _overviews(pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
     given = {"studies": ",".join(names)} if names else {}
     for path in notebooks().values():
         if is_overview(notebook_parameters(path)) and not pages:
-            files.remove(root / f"{path.stem}.html")
+            files.remove(site.reports_root() / f"{path.stem}.html")
         elif is_overview(notebook_parameters(path)):
             try:
-                yield f"page: {_overview(root, path, given, pages)}"
+                yield f"page: {_overview(path, given, pages)}"
             except BenchlibError as reason:
                 yield f"left out: {reason}"
 
@@ -230,22 +230,20 @@ def is_overview(parameters: Mapping[str, Any]) -> bool:
     return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
 
 
-def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = ()) -> Path:
+def _overview(path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = ()) -> Path:
     """Make the page of several studies, unless nothing has changed."""
-    made, mark = root / f"{path.stem}.html", site.overview_mark(path, pages)
+    made, mark = site.reports_root() / f"{path.stem}.html", site.overview_mark(path, pages)
     if pages and made.is_file() and mark in made.read_text("utf-8"):
         return made
-    kept = root / f"{path.stem}.ipynb"
-    notebook = execute(path, _known(path, {"run": False, **given}), kept)
+    executed = made.with_suffix(".ipynb")
+    notebook = execute(path, _known(path, {"run": False, **given}), executed)
     import nbformat  # loaded by now
 
-    from benchlib.report.page import render_notebook
+    from benchlib.report.page import notebook_parts
 
-    write_file(kept, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
-    title, address = path.stem.replace("_", " ").capitalize(), site.address_of(made.name)
-    text = render_notebook(title, notebook, address=address)
-    write_file(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
-    return made
+    write_file(executed, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
+    title = path.stem.replace("_", " ").capitalize()
+    return site.write_page(path.stem, "notebook.html.j2", title=title, mark=mark, **notebook_parts(notebook))
 
 
 def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,7 +289,7 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     if executed is None:
         values = {**(saved.parameters if own else {}), "study": name, "run": False}
         executed = execute(path, _known(path, values), root / f"{name}.ipynb")
-    from benchlib.report.page import render_page, shown_frames
+    from benchlib.report.page import notebook_parts, shown_frames
     from benchlib.study.experiment import Experiment
     from benchlib.study.frames import OpenStudy, as_data
 
@@ -308,12 +306,12 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
         data = site.judged(name)
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
     downloads = write_downloads(root, study, executed, hidden)
-    address = site.address_of(f"{name}.html")
     # a screening or a survey is no comparison of levels
     declared = study.study.declared
     repeated = not (declared.screen or declared.survey)
     repeat = repeat_command(name, without(study.comparison, hidden)) if repeated else ""
-    write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
+    shown = {"data": data, "downloads": downloads, "repeat": repeat}
+    site.write_page(name, "page.html.j2", **shown, **notebook_parts(executed, titled=True))
     site.keep(data)
     return data
 

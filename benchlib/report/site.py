@@ -17,7 +17,7 @@ from benchlib.errors import BenchlibError, InputError, StudyError
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
-from benchlib.report.model import Answer, PageData, ordered, page_data
+from benchlib.report.model import PageData, ordered, page_data
 from benchlib.report.notebooks import write_file
 from benchlib.study.store import StudyFolder, notebooks, project_root, stamp, walk
 
@@ -146,27 +146,31 @@ def pages_and_others(
 # --- pages that show several studies -----------------------------------------------------
 
 
-def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str]) -> Path:
+def write_page(name: str, template: str, **values: Any) -> Path:
+    """Write a page of the site; return its path."""
+    from benchlib.report.page import render
+
+    path = reports_root() / f"{name}.html"
+    write_file(path, render(template, address=address_of(path.name), **values))
+    return path
+
+
+def write_site(pages: Sequence[PageData], others: Mapping[str, str]) -> Path:
     """Write index, all comparisons and method; return the index's path."""
     from benchlib.report.bars import Axis
-    from benchlib.report.page import render, render_prose
+    from benchlib.report.page import prose_parts
 
+    root = reports_root()
     there = {path.stem for path in root.glob("*.html")}
     with_page = [page for page in pages if page.name in there and page.answers]
     by_factor = dict[str, list[PageData]]()
     for page in with_page:
         by_factor.setdefault(page.notebook, []).append(page)
     rows: list[dict[str, Any]] = [
-        {
-            "page": of[0],
-            "answer": of[0].answers[0],
-            "more": sum(len(page.comparisons) - len(page.controls) for page in of) - 1,
-        }
+        {"page": of[0], "answer": of[0].answers[0], "more": sum(len(page.effects) for page in of) - 1}
         for of in by_factor.values()
     ]
-    every: list[Answer] = [
-        answer for page in with_page for answer in page.comparisons if answer.level not in page.controls
-    ]
+    every = [answer for page in with_page for answer in page.effects]
     verdicts = list(dict.fromkeys(answer.verdict for answer in every if answer.verdict))
     why = "it has no page yet: run 'benchlib report {}'".format
     left_out = {name: scrubbed(reason) for name, reason in others.items()}
@@ -175,23 +179,16 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     made = (root / "summary.html").read_text("utf-8") if "summary" in there else ""
     older = bool(made and summary and overview_mark(summary, pages) not in made)
     alphas = {row["page"].alpha for row in rows}
-    index = {
-        "rows": rows,
-        "axis": Axis.of([row["answer"] for row in rows]),
-        "confidence": f"{100 * (1 - alphas.pop()):.6g} % " if len(alphas) == 1 else "",
-        "count": len(every),
-        "pages": there,
-    }
-    table = {"pages": with_page, "axis": Axis.of(every), "factors": [*by_factor], "verdicts": verdicts}
-    for name, values in {
-        "index": {**index, "left_out": left_out, "older": older},
-        "comparisons": table,
-    }.items():
-        text = render(f"{name}.html.j2", address=address_of(f"{name}.html"), **values)
-        write_file(root / f"{name}.html", text)
-    method = render_prose("How a verdict is made", _METHOD.read_text("utf-8"), address_of("methodology.html"))
-    write_file(root / "methodology.html", method)
-    return root / "index.html"
+    confidence = f"{100 * (1 - alphas.pop()):.6g} % " if len(alphas) == 1 else ""
+    first, axis = Axis.of([row["answer"] for row in rows]), Axis.of(every)
+    factors = [*by_factor]
+    write_page(
+        "comparisons", "comparisons.html.j2", pages=with_page, axis=axis, factors=factors, verdicts=verdicts
+    )
+    method = prose_parts(_METHOD.read_text("utf-8"))
+    write_page("methodology", "prose.html.j2", title="How a verdict is made", **method)
+    told = {"left_out": left_out, "older": older, "confidence": confidence, "count": len(every)}
+    return write_page("index", "index.html.j2", rows=rows, axis=first, pages=there, **told)
 
 
 def overview_mark(notebook: Path, pages: Sequence[PageData]) -> str:

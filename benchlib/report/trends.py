@@ -15,7 +15,7 @@ from benchlib.report import plot, site
 from benchlib.report.display import figure_output
 from benchlib.report.model import PageData, change_words
 from benchlib.report.notebooks import write_file
-from benchlib.report.page import cleaned, output_part, render
+from benchlib.report.page import cleaned, output_part
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.frames import guarded
 from benchlib.study.store import walk
@@ -112,8 +112,7 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
 
 
 def _effects(data: PageData) -> pd.DataFrame:
-    rows = [answer.model_dump() for answer in data.comparisons if answer.level not in data.controls]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([answer.model_dump() for answer in data.effects])
 
 
 def _changes(frame: pd.DataFrame, ending: str = "") -> list[str]:
@@ -144,9 +143,6 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
             plt.close(part.get_figure())
         cells.append({"code": "", "outputs": [{**output, "number": number}]})
     cells.append({"prose": Markup('<p><a href="{}.csv">numbers (CSV)</a></p>').format(name)})
-    page = root / f"{name}.html"
     if not (root / "methodology.html").is_file():
-        site.write_site(root, *site.pages_and_others())
-    address = site.address_of(page.name)
-    write_file(page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address))
-    return page
+        site.write_site(*site.pages_and_others())
+    return site.write_page(name, "notebook.html.j2", title=title, cells=cells, contents=[])

@@ -14,7 +14,7 @@ from report_parts import code, displayed, notebook, printed, prose
 from benchlib.report import plot, site
 from benchlib.report.display import figure_output
 from benchlib.report.model import Limit
-from benchlib.report.page import render_page
+from benchlib.report.page import notebook_parts
 from benchlib.stats.effects import compare
 
 # Playwright would download a browser of its own; the system's is the one that readers have.
@@ -50,9 +50,11 @@ def pages(tmp_path_factory, page_of, trials_of) -> dict[str, Path]:
     ]  # fmt: skip
     plt.close("all")
     (root / "mine.trials.csv").write_text("block,level,tps\n")
-    html = render_page(page, notebook(*cells), {"mine.trials.csv": "trials"}, f"benchlib {'long ' * 90}")
-    (root / "mine.html").write_text(html)
-    site.write_site(root, [page], {"hurt": "it is damaged"})
+    told = {"data": page, "downloads": {"mine.trials.csv": "trials"}, "repeat": f"benchlib {'long ' * 90}"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(site.REPORTS_VARIABLE, str(root))
+        site.write_page("mine", "page.html.j2", **told, **notebook_parts(notebook(*cells), titled=True))
+        site.write_site([page], {"hurt": "it is damaged"})
     return {name: root / f"{name}.html" for name in PAGES}
 
 
