@@ -26,13 +26,12 @@ SUMMARY, _ = pgbench_output(tps=1000.0, duration_s=1)
 
 def trials(tuned: int) -> str:
     """Six quiet blocks in which a level is faster by so much than 1,000."""
-    noises = ((3, 0, 5), (0, 4, 1), (2, 1, 6), (1, 3, 0), (4, 2, 2), (0, 1, 3))
     levels = {"defaults": 0, "control": 0, "tuned": tuned}
-    rows = [
-        f"{block},{level},{1000 + 10 * block + more + noise}\n"
-        for block, three in enumerate(noises, 1)
-        for (level, more), noise in zip(levels.items(), three, strict=True)
-    ]
+    rows = (
+        f"{block},{level},{1000 + 10 * block + more + 7 * block % (3 + place)}\n"
+        for block in range(1, 7)
+        for place, (level, more) in enumerate(levels.items())
+    )
     return "block,level,tps\n" + "".join(rows)
 
 
@@ -101,7 +100,7 @@ FILES = {
         ("run configuration -p study ../x", "study name '../x'"),
         (
             f"run configuration -p study {'x' * 92} -p rate '50 % of capacity'",
-            "x-capacity': expected at most 100",
+            "x-capacity': expected at most",
         ),
         ("run configuration -f list.yaml", "list.yaml: want parameters and their values"),
         ("run list.yaml", "list.yaml: studies.0: "),
@@ -239,9 +238,8 @@ def test_verdicts_on_anybody_s_trials_and_a_gate_over_them(text, verdict, status
 def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(run, piped) -> None:
     def said(metric, *more):
         piped(trials(200).replace(",", ";").replace("tps", metric).encode("utf-16"))
-        message = json.loads(
-            run("analyze", "-", "--baseline", "defaults", "--metric", metric, "--json", *more).out
-        )
+        outcome = run("analyze", "-", "--baseline", "defaults", "--metric", metric, "--json", *more)
+        message = json.loads(outcome.out)
         verdicts = {row["level"]: row["verdict"] for row in message["levels"]}
         return verdicts["tuned"], [w["value"] for w in message["warnings"] if w["code"] == "reading"]
 

@@ -133,11 +133,8 @@ FILES = {
         ("compare one", "'one' is compared with other studies: name one of them too"),
         ("history nope", "no study of a notebook 'nope' is saved"),
         ("run template -p run false -p study one -p clients 8", "parameter clients: run=false"),
-        (
-            "run template -p levels '{a: {}, b: {}}'",
-            "parameter question: your own levels need their own question",
-        ),
-        ("run template -f levels.yaml", "parameter question: your own levels need their own question"),
+        ("run template -p levels '{a: {}, b: {}}'", "parameter question: your own levels need their own"),
+        ("run template -f levels.yaml", "parameter question: your own levels need their own"),
         ("run template -f nope.study.json", "study.json: cannot be read"),
         ("run template -f pilot.study.json", "pilot.study.json: it holds no parameters"),
         ("run template -f trials.yaml", "unknown parameter trials"),
@@ -180,10 +177,8 @@ def test_a_gate_answers_with_its_exit_status(run, kept) -> None:
 def test_studies_are_compared_and_followed_over_time(run, kept, project) -> None:
     kept("one", 10, day=1)
     kept("two", 30, day=2)
-    for words, name, told in (
-        ("compare one two", "compare~one~two", "differs"),
-        ("history template", "history~template", "two"),
-    ):
+    pages = ("compare one two", "compare~one~two", "differs"), ("history template", "history~template", "two")
+    for words, name, told in pages:
         outcome = run(*words.split())
         assert outcome.status == 0
         assert told in outcome.out

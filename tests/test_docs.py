@@ -90,18 +90,15 @@ def test_examples_of_levels_make_studies(page, text):
 def test_the_reference_of_levels_names_every_key():
     page = ROOT / "docs" / "reference" / "levels.md"
     (text,) = blocks(page, "yaml")
-    context = {"levers": BY_KEY, "data_mib": lambda: 100}
-    levels = [
-        Level.model_validate(patch, context=context) for patch in yaml.safe_load(text)["levels"].values()
-    ]
+    context, patches = {"levers": BY_KEY, "data_mib": lambda: 100}, yaml.safe_load(text)["levels"].values()
+    levels = [Level.model_validate(patch, context=context) for patch in patches]
     assert {key for level in levels for key in level.model_fields_set} == set(Level.model_fields)
     assert {key for key in Level.model_fields if f"| `{key}`" not in page.read_text()} <= {"initdb"}
 
 
 def test_the_grid_has_twelve_levels():
-    (text,) = (
-        text for text in blocks(ROOT / "docs" / "how-to" / "compare-settings.md", "yaml") if "grid:" in text
-    )
+    page = ROOT / "docs" / "how-to" / "compare-settings.md"
+    (text,) = (text for text in blocks(page, "yaml") if "grid:" in text)
     factor = study_of(from_yaml(text, "grid")).plan.factor
     assert len(factor.levels) == 13, "twelve, and the control"
     assert len(factor.against) == 6
@@ -119,13 +116,10 @@ def test_references_name_what_there_is():
     from benchlib.plan.metrics import METRICS
     from benchlib.plan.workload import Workload
 
-    reference = {path.stem: path.read_text() for path in ROOT.glob("docs/reference/*.md")}
-    assert [
-        name for name in METRICS if f"`{name}`" not in reference["metrics"] and "buffers_by_b" not in name
-    ] == []
-    assert [
-        path.stem for path in LIBRARY.glob("*.toml") if f"`{path.stem}`" not in reference["workloads"]
-    ] == []
-    assert [key for key in Workload.model_fields if key not in reference["workloads"]] == []
-    known = {*re.findall(r"`(\w+)`", reference["parameters"]), "factor", "lead", "pilot"}
+    texts = {path.stem: path.read_text() for path in ROOT.glob("docs/reference/*.md")}
+    named = {page: {*re.findall(r"`([\w-]+)`", text)} for page, text in texts.items()}
+    assert {name for name in METRICS if "buffers_by_b" not in name} <= named["metrics"]
+    assert {path.stem for path in LIBRARY.glob("*.toml")} <= named["workloads"]
+    assert [key for key in Workload.model_fields if key not in texts["workloads"]] == []
+    known = named["parameters"] | {"factor", "lead", "pilot"}
     assert {*notebook_parameters(ROOT / "notebooks" / "template.ipynb")} <= known
