@@ -9,6 +9,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +77,21 @@ def execute(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen =
     with tempfile.TemporaryDirectory(dir="/tmp" if too_long else None) as folder:
         pipe, output = Path(folder) / "progress", Path(folder) / path.name
         os.mkfifo(pipe)
-        job = _Papermill(path, {name: values[name] for name in given}, output, pipe)
-        with _stopping(job, shown=bool(values.get("run"))), job.progress(listen):
+        job, shown = _Papermill(), bool(values.get("run"))
+        with _stopping(job, shown=shown), _progress(pipe, listen), ThreadPoolExecutor(1) as pool:
             _import_papermill()
-            job.start()
+            running = pool.submit(job.execute, path, {name: values[name] for name in given}, output, pipe)
             # what a page needs takes seconds to import, and the kernel is a process of its own
             import benchlib.report.page
             import benchlib.study.frames  # noqa: F401
 
-            while job.is_alive():
-                job.join(0.2)
-        if not job.stopped and job.reason is None:
-            return job.notebook
-        name = getattr(job.reason, "ename", type(job.reason).__name__)
-        message = str(getattr(job.reason, "evalue", job.reason))
+            while not running.done():
+                wait([running], 0.2)
+        reason = running.exception()
+        if not job.stopped and reason is None:
+            return running.result()
+        name = getattr(reason, "ename", type(reason).__name__)
+        message = str(getattr(reason, "evalue", reason))
         kind = getattr(errors, name, None)
         if job.stopped or name == "KeyboardInterrupt":  # the library's message names the saved trials
             raise Interrupted(message if kind is Interrupted else _STOPPED)
@@ -109,25 +112,21 @@ def _import_papermill() -> None:
         del sys.modules[grammar]
 
 
-class _Papermill(threading.Thread):
-    """papermill in a thread: the main thread gets the signals and interrupts the kernel."""
+@dataclass
+class _Papermill:
+    """papermill for a thread: the main thread gets the signals and interrupts the kernel."""
 
-    def __init__(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> None:
-        super().__init__(daemon=True)
-        self.path, self.given, self.output, self.pipe = path, given, output, pipe
-        self.notebook: Node = None
-        self.reason: Exception | None = None
-        self.stopped = False
-        self.manager: Any = None
+    stopped: bool = False
+    manager: Any = None
 
-    def run(self) -> None:
+    def execute(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> Node:
         import papermill
         from jupyter_client.manager import AsyncKernelManager
         from jupyter_core.utils import ensure_event_loop
 
         job = self
-        variables = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
-        sockets = str(self.pipe.with_name("kernel"))
+        variables = {PROGRESS_VARIABLE: str(pipe), "PYTHONSAFEPATH": "1"}
+        sockets = str(pipe.with_name("kernel"))
 
         class Manager(AsyncKernelManager):
             transport = "ipc"  # sockets in a private folder, no ports
@@ -143,14 +142,12 @@ class _Papermill(threading.Thread):
                 await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **variables}})
 
         try:
-            self.notebook = papermill.execute_notebook(
-                *(re.sub("([{}])", r"\1\1", str(path)) for path in (self.path, self.output)), dict(self.given), kernel_name="python3", cwd=str(project_root()),
+            return papermill.execute_notebook(
+                *(re.sub("([{}])", r"\1\1", str(file)) for file in (path, output)), given, kernel_name="python3", cwd=str(project_root()),
                 progress_bar=False, request_save_on_cell_execute=False,
                 kernel_manager_class=Manager, extra_arguments=_arguments(), start_timeout=120,
                 on_cell_start=self._go_on,
             )  # fmt: skip
-        except Exception as reason:
-            self.reason = reason
         finally:
             # nbclient leaves a kernel whose start failed; of one that has ended there is no process here
             if process := getattr(getattr(self.manager, "provisioner", None), "process", None):
@@ -170,24 +167,26 @@ class _Papermill(threading.Thread):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGINT)
 
-    @contextlib.contextmanager
-    def progress(self, listen: Listen) -> Iterator[None]:
-        # for reading and writing: opening never waits, and reading does not end before the notebook
-        descriptor = os.open(self.pipe, os.O_RDWR)
-        with os.fdopen(descriptor, newline="\n", encoding="utf-8", errors="replace") as file:
 
-            def read() -> None:
-                for line in iter(file.readline, f"{_END}\n"):
-                    with contextlib.suppress(Exception):  # unread, the full pipe would block the kernel
-                        listen(line[:-1])
+@contextlib.contextmanager
+def _progress(pipe: Path, listen: Listen) -> Iterator[None]:
+    """Pass the lines of a pipe on."""
+    # for reading and writing: opening never waits, and reading does not end before the notebook
+    descriptor = os.open(pipe, os.O_RDWR)
+    with os.fdopen(descriptor, newline="\n", encoding="utf-8", errors="replace") as file:
 
-            reader = threading.Thread(target=read, daemon=True)
-            reader.start()
-            try:
-                yield
-            finally:
-                os.write(descriptor, f"{_END}\n".encode())
-                reader.join()
+        def read() -> None:
+            for line in iter(file.readline, f"{_END}\n"):
+                with contextlib.suppress(Exception):  # unread, the full pipe would block the kernel
+                    listen(line[:-1])
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            os.write(descriptor, f"{_END}\n".encode())
+            reader.join()
 
 
 def _arguments() -> list[str]:
