@@ -19,7 +19,8 @@ from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.host import files
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
-from benchlib.report.notebooks import Node, write_file
+from benchlib.report.model import Node
+from benchlib.report.site import write_file
 from benchlib.study.store import notebooks, project_root
 
 PROGRESS_VARIABLE = "BENCHLIB_PROGRESS"

@@ -17,6 +17,13 @@ from benchlib.stats.limits import SENTENCES
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A number; null in JSON if it is unknown."""
 
+DATA = "application/vnd.benchlib+json"
+"""The type of a notebook's output with a frame's rows: ``kind, rows, attrs``."""
+ABOUT = "benchlib"
+"""The metadata of a figure's output: ``title, caption, alt, csv``."""
+Node = Any
+"""A notebook, or a cell of one, as nbformat has it: a dictionary with attributes."""
+
 VERDICTS = {
     "faster": "{level} was faster than {against}: {change}.",
     "slower": "{level} was slower than {against}: {change}.",

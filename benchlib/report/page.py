@@ -17,7 +17,7 @@ from markupsafe import Markup
 from benchlib.plan.metrics import number_words
 from benchlib.plan.words import printable
 from benchlib.report.bars import Axis
-from benchlib.report.notebooks import ABOUT, DATA, Node, tags
+from benchlib.report.model import ABOUT, DATA, Node
 from benchlib.report.style import mark_of
 
 SITE = "PostgreSQL benchmarks"
@@ -139,7 +139,8 @@ def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
     """
     prose, cells, number = _Prose(), list[dict[str, Any]](), itertools.count(1)
     for cell in notebook["cells"]:
-        if tags(cell) & _HIDDEN:
+        tags = {*cell["metadata"].get("tags", ())}
+        if tags & _HIDDEN:
             continue
         if cell["cell_type"] == "markdown":
             source = _TITLE.sub("", cell["source"]) if titled else cell["source"]
@@ -149,7 +150,7 @@ def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
         for part in outputs:
             if part["kind"] == "figure":
                 part["number"] = next(number)
-        cells.append({"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags(cell)})
+        cells.append({"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags})
     return {"cells": cells, "contents": prose.contents}
 
 

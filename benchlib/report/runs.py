@@ -26,8 +26,8 @@ from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import private_texts, without
 from benchlib.report import site
 from benchlib.report.execute import Listen, execute, find_notebook, notebook_parameters
-from benchlib.report.model import PageData, page_data, repeat_command
-from benchlib.report.notebooks import Node, write_file
+from benchlib.report.model import Node, PageData, page_data, repeat_command
+from benchlib.report.site import write_file
 from benchlib.stats.limits import STANDS_OUT
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
 

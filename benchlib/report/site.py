@@ -13,12 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 import benchlib
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, StudyError, os_errors_as
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
 from benchlib.report.model import PageData, ordered, page_data
-from benchlib.report.notebooks import write_file
 from benchlib.study.store import StudyFolder, notebooks, project_root, stamp, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
@@ -51,6 +50,19 @@ def writable_root() -> Path:
     except OSError as reason:
         raise InputError(f"cannot write pages into {root}: {reason.strerror}; name another folder") from None
     return root
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file of the site.
+
+    Raises:
+        StudyError: the disk refused.
+        PreflightError: the folder is not trusted.
+    """
+    advice = "free some space, make it writable, or name another folder"
+    with os_errors_as(StudyError, f"cannot write {path}: {advice}"):
+        files.make(path.parent)
+        files.write(path, text)
 
 
 # --- the data of a page -----------------------------------------------------------------

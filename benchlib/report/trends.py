@@ -14,7 +14,6 @@ from benchlib.plan.metrics import metric as known_metric
 from benchlib.report import plot, site
 from benchlib.report.display import figure_output
 from benchlib.report.model import PageData, change_words
-from benchlib.report.notebooks import write_file
 from benchlib.report.page import cleaned, output_part
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.frames import guarded
@@ -133,7 +132,7 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
     root = site.writable_root()
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    write_file(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
+    site.write_file(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
     cells = list[dict[str, Any]]()
     for number, part in enumerate(parts, 1):
         if isinstance(part, pd.DataFrame):

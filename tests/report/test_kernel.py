@@ -10,7 +10,7 @@ import pytest
 
 from benchlib.errors import BenchlibError, StudyError
 from benchlib.report.execute import find_notebook
-from benchlib.report.notebooks import write_file
+from benchlib.report.site import write_file
 from benchlib.study.store import notebooks
 
 SHADOWING = [
