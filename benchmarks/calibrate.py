@@ -89,7 +89,7 @@ def main(simulated: bool, show: bool, seed: int, **given: Any) -> None:
             print(sentence(calibrate_here(Options(**given, seed=seed), tell)))
         reports_root().mkdir(parents=True, exist_ok=True)
         publish(reports_root())
-        write_site(reports_root(), *pages_and_others())
+        write_site(*pages_and_others())
     except BenchlibError as reason:
         raise click.ClickException(str(reason)) from None
     print(f"page: {reports_root() / 'calibration.html'}")

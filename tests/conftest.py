@@ -38,7 +38,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 HERE = Path(__file__).parent
-pytest_plugins = ["clusters", "foreign"]
+pytest_plugins = ["clusters", "foreign", "pages"]
 
 PIECES = ("pg", "root", "browser", "fleet", "statistics", "long")
 """Parts of ``make test-all`` that run alone (``-m pg``); ``make test`` runs the rest, and one example of each."""

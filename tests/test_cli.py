@@ -26,13 +26,12 @@ SUMMARY, _ = pgbench_output(tps=1000.0, duration_s=1)
 
 def trials(tuned: int) -> str:
     """Six quiet blocks in which a level is faster by so much than 1,000."""
-    noises = ((3, 0, 5), (0, 4, 1), (2, 1, 6), (1, 3, 0), (4, 2, 2), (0, 1, 3))
     levels = {"defaults": 0, "control": 0, "tuned": tuned}
-    rows = [
-        f"{block},{level},{1000 + 10 * block + more + noise}\n"
-        for block, three in enumerate(noises, 1)
-        for (level, more), noise in zip(levels.items(), three, strict=True)
-    ]
+    rows = (
+        f"{block},{level},{1000 + 10 * block + more + 7 * block % (3 + place)}\n"
+        for block in range(1, 7)
+        for place, (level, more) in enumerate(levels.items())
+    )
     return "block,level,tps\n" + "".join(rows)
 
 
@@ -74,7 +73,9 @@ FILES = {
     "empty.ipynb": '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
     "garbage.txt": bytes(range(256)).decode("latin-1"),
     "trials.csv": trials(200),
+    "no-level.csv": "block,tps\n1,5\n",
     "empty.csv": "",
+    "negative.csv": "block,level,tps\n1,defaults,5\n1,tuned,-6\n2,defaults,5\n2,tuned,0\n",
     "sql/q.sql": "SELECT 1",
     "comment/q.sql": "-- nothing",
     "copy/q.sql": "\\copy t FROM x",
@@ -96,11 +97,16 @@ FILES = {
         ("run configuration -p cleints 3", "unknown parameter cleints: did you mean clients?"),
         ("run configuration -p clients [1", "-p clients: not YAML"),
         ("run configuration -p clients", "requires 2 arguments"),
-        (f"run configuration -p study {'x' * 92} -p rate '50 % of capacity'", "x-capacity': expected"),
+        ("run configuration -p study ../x", "study name '../x'"),
+        (
+            f"run configuration -p study {'x' * 92} -p rate '50 % of capacity'",
+            "x-capacity': expected at most",
+        ),
         ("run configuration -f list.yaml", "list.yaml: want parameters and their values"),
         ("run list.yaml", "list.yaml: studies.0: "),
         ("run list.yaml -p clients 3", "list.yaml: a campaign takes no options"),
         ("run configuration -f broken.yaml", "broken.yaml: not YAML"),
+        ("run configuration -p levels '{a: {}, b: {setings: {}}}' -p question b?", "level “b”: setings"),
         ("run configuration -p levels '{a: {}, b: {postgres: 9}}' -p question b?", "PostgreSQL 9 is not"),
         ("run configuration -p run false", "no study 'configuration-quick'"),
         ("run broken.ipynb", "broken.ipynb is not a notebook"),
@@ -109,9 +115,12 @@ FILES = {
         ("parse garbage.txt --json", "garbage.txt: "),
         ("parse missing.txt --json", "cannot read missing.txt: No such file"),
         ("parse notebooks --json", "notebooks"),
+        ("analyze no-level.csv --baseline defaults", "level"),
         ("analyze empty.csv --baseline defaults", "empty.csv is empty"),
+        ("analyze negative.csv --baseline defaults", "tps"),
         ("analyze trials.csv --baseline nope", "nope"),
         ("analyze trials.csv --baseline defaults --lower-is-better", "more of it is better"),
+        ("analyze trials.csv --baseline defaults --metric nope", "nope"),
         ("analyze trials.csv --baseline defaults --margin 7", "margin"),
         ("workload new mine", "take one of --from"),
         ("workload new mine --from-statements postgresql://u:p@h/d", "no password"),
@@ -229,9 +238,8 @@ def test_verdicts_on_anybody_s_trials_and_a_gate_over_them(text, verdict, status
 def test_the_direction_of_a_metric_and_how_a_file_was_read_are_said(run, piped) -> None:
     def said(metric, *more):
         piped(trials(200).replace(",", ";").replace("tps", metric).encode("utf-16"))
-        message = json.loads(
-            run("analyze", "-", "--baseline", "defaults", "--metric", metric, "--json", *more).out
-        )
+        outcome = run("analyze", "-", "--baseline", "defaults", "--metric", metric, "--json", *more)
+        message = json.loads(outcome.out)
         verdicts = {row["level"]: row["verdict"] for row in message["levels"]}
         return verdicts["tuned"], [w["value"] for w in message["warnings"] if w["code"] == "reading"]
 

@@ -7,63 +7,20 @@ import shlex
 import sys
 from pathlib import Path
 
-import nbformat
-import nbformat.v4 as v4
 import pytest
-from fakes import FakeBench, Outcome, speeds
+from fakes import Outcome
+from pages import SHOWN
 
 from benchlib.load.workloads import load_workload
 from benchlib.report import runs
-from benchlib.study.loop import run_study
 from benchlib.study.store import DATA_VARIABLE, study_names
-
-TEMPLATE = """
-factor: str = "template"
-question: str = "Is it faster?"
-study: str = ""
-profile: str = "quick"
-profiles: dict = {"quick": {"blocks": 3}}
-workload: str = "tpcb-like"
-levels: dict = {"defaults": {}, "tuned": {"settings": {"work_mem": "8MB"}}}
-clients: int = 4
-run: bool = True
-"""
-SHARED = """from benchlib.notebook import compare, open_study
-study = open_study()
-effects = compare(study.run(), **study.comparison)
-display(effects, study.limits(effects), study.setup)"""
-PROSE = "What the notebook says of its own question."
 
 
 @pytest.fixture(autouse=True)
-def project(run, tmp_path) -> Path:
+def project(run, notebook_of, tmp_path) -> Path:
     """The folder, in which the notebook `template` is a short one."""
-    cells = [
-        v4.new_markdown_cell("# Template\n\n**Question.** Is it faster?", id="title"),
-        v4.new_code_cell(TEMPLATE, metadata={"tags": ["parameters"]}, id="parameters"),
-        v4.new_markdown_cell(PROSE, id="prose"),
-        v4.new_code_cell(SHARED, id="study"),
-    ]
-    notebook = v4.new_notebook(cells=cells, metadata={"language_info": {"name": "python"}})
-    nbformat.write(notebook, tmp_path / "notebooks" / "template.ipynb")
+    notebook_of(SHOWN)
     return tmp_path
-
-
-@pytest.fixture
-def keep(folder_of, tmp_path):
-    """Keeps a study of quiet blocks whose level `tuned` has an effect in percent."""
-
-    def make(name, percent=0.0, *, blocks=9, failing=None, **about):
-        (tmp_path / "notebooks" / "summary.ipynb").unlink(missing_ok=True)  # has tests of its own
-        folder = folder_of(blocks, name=name)
-        parameters = {"factor": "template", "question": "Is it faster?", "study": name, "clients": 4}
-        about |= {"notebook": "template", "parameters": parameters}
-        folder.write(folder.read().model_copy(update=about))
-        bench = FakeBench(folder.read().plan, tmp_path, speeds(1, tuned=percent), failing=failing)
-        run_study(folder, bench.open)
-        return folder
-
-    return make
 
 
 def page(project: Path, name: str) -> str:
@@ -74,14 +31,15 @@ def page(project: Path, name: str) -> str:
 
 
 @pytest.mark.long
-def test_index_and_pages_follow_what_becomes_of_studies(run, keep, project) -> None:
+def test_index_and_pages_follow_what_becomes_of_studies(run, kept, project) -> None:
     def done(words: str) -> list[str]:
         outcome = run(*shlex.split(words))
         assert outcome.status == 0, outcome.err
         return [Path(line).name for line in outcome.out.splitlines()]
 
+    (project / "notebooks" / "summary.ipynb").unlink()
     for name in ("one", "two"):
-        keep(name, blocks=3)
+        kept(name, blocks=3)
     done("report")
     assert done("studies rename one first") == ["first.html", "index.html"]
     names = {path.name.partition(".")[0] for path in (project / "reports").iterdir()}
@@ -89,7 +47,7 @@ def test_index_and_pages_follow_what_becomes_of_studies(run, keep, project) -> N
     assert "first.html" in page(project, "comparisons")
     done("studies edit first --question 'Is <more> faster?' --title More")
     assert all(words in page(project, "first") for words in ("Is &lt;more&gt; faster?", "More"))
-    assert PROSE in page(project, "two")
+    assert "Its prose." in page(project, "two")
     done("studies export two two.zip")
     done("import two.zip --name three")
     assert "three.html" in page(project, "comparisons")
@@ -112,13 +70,15 @@ def test_a_study_goes_when_that_is_confirmed_and_no_site_is_made(
     assert not (project / "reports").exists()
 
 
-def test_studies_are_listed_with_how_complete_they_are(run, keep, folder_of) -> None:
+def test_studies_are_listed_with_how_complete_they_are(run, kept, folder_of) -> None:
     assert run("studies") == Outcome(0, "no studies yet: 'benchlib run configuration' makes one\n", "")
     assert json.loads(run("studies", "--json").out) == []
-    keep("one", blocks=2, failing={2: "it broke"})
+    kept("one", blocks=2, failing={2: "it broke"})
     folder_of(name="two")
-    one = {"study": "one", "trials": 6, "kept": 6, "failed": 1, "title": "Small"}
-    assert json.loads(run("studies", "--json").out) == [one, {**one, "study": "two", "kept": 0, "failed": 0}]
+    assert json.loads(run("studies", "--json").out) == [
+        {"study": "one", "trials": 6, "kept": 6, "failed": 1, "title": "Small"},
+        {"study": "two", "trials": 6, "kept": 0, "failed": 0, "title": "Small"},
+    ]
     listed = run("studies").out
     assert "6/6 trials, 1 failed" in listed
     assert "0/6 trials  Small" in listed
@@ -159,25 +119,29 @@ FILES = {
     [
         ("studies --json rename one two", "--json is for the list"),
         ("studies rename one summary", "study name 'summary'"),
+        ("studies rename one ../x", "study name '../x'"),
+        ("studies rename nope x", "no study 'nope'"),
         ("studies edit one", "give its question, title or notes some words"),
+        ("studies edit one --title ' '", "give its question, title or notes some words"),
         ("studies delete nope --yes", "no study 'nope'"),
         ("studies export one there.zip", "there.zip is there already"),
         ("import there.zip", "there.zip is no file of 'benchlib studies export'"),
         ("import nope.zip", "does not exist"),
         ("check nope", "no study 'nope'"),
         ("check one --tolerance much", "want percent, such as 3"),
+        ("check one --tolerance inf", "want percent, such as 3"),
         ("compare one", "'one' is compared with other studies: name one of them too"),
         ("history nope", "no study of a notebook 'nope' is saved"),
         ("run template -p run false -p study one -p clients 8", "parameter clients: run=false"),
-        ("run template -p levels '{a: {}, b: {}}'", "question: your own levels need their own question"),
-        ("run template -f levels.yaml", "question: your own levels need their own question"),
+        ("run template -p levels '{a: {}, b: {}}'", "parameter question: your own levels need their own"),
+        ("run template -f levels.yaml", "parameter question: your own levels need their own"),
         ("run template -f nope.study.json", "study.json: cannot be read"),
         ("run template -f pilot.study.json", "pilot.study.json: it holds no parameters"),
         ("run template -f trials.yaml", "unknown parameter trials"),
     ],
 )
-def test_what_cannot_be_done_with_a_study_is_refused_in_one_line(words, message, run, keep, project) -> None:
-    keep("one", blocks=2)
+def test_what_cannot_be_done_with_a_study_is_refused_in_one_line(words, message, run, kept, project) -> None:
+    kept("one", blocks=2)
     for name, content in FILES.items():
         (project / name).write_text(content)
     outcome = run(*shlex.split(words))
@@ -196,9 +160,9 @@ def test_a_folder_of_data_that_is_not_there_is_an_error(words, run, monkeypatch,
 # --- what studies say ---------------------------------------------------------------
 
 
-def test_a_gate_answers_with_its_exit_status(run, keep) -> None:
-    keep("same")
-    keep("slower", -8)
+def test_a_gate_answers_with_its_exit_status(run, kept) -> None:
+    kept("same", blocks=9)
+    kept("slower", -8, blocks=9)
     cases = {"same": 0, "same slower": 3, "slower --tolerance '20 %'": 0, "same --tolerance 0": 4}
     for words, status in cases.items():
         assert run("check", *shlex.split(words)).status == status, words
@@ -210,11 +174,12 @@ def test_a_gate_answers_with_its_exit_status(run, keep) -> None:
     assert "[slower](https://example.org/slower.html)" in markdown.out
 
 
-def test_studies_are_compared_and_followed_over_time(run, keep, project) -> None:
-    keep("one", 10, provenance={"created": "2026-01-01"})
-    keep("two", 30, provenance={"created": "2026-01-02"})
-    for words, told in (("compare one two", "differs"), ("history template", "two")):
-        outcome, name = run(*words.split()), words.replace(" ", "~")
+def test_studies_are_compared_and_followed_over_time(run, kept, project) -> None:
+    kept("one", 10, day=1)
+    kept("two", 30, day=2)
+    pages = ("compare one two", "compare~one~two", "differs"), ("history template", "history~template", "two")
+    for words, name, told in pages:
+        outcome = run(*words.split())
         assert outcome.status == 0
         assert told in outcome.out
         assert outcome.out.splitlines()[-1] == f"page: {project}/reports/{name}.html"
@@ -225,8 +190,8 @@ def test_studies_are_compared_and_followed_over_time(run, keep, project) -> None
 # --- what repeats a study -----------------------------------------------------------
 
 
-def test_the_plan_beside_a_page_is_found_where_the_study_is_kept(run, keep, project) -> None:
-    keep("one")
+def test_the_plan_beside_a_page_is_found_where_the_study_is_kept(run, kept, project) -> None:
+    kept("one")
     words = ["run", "template", "-f", "one.study.json", "-p", "study", "one", "-p", "run", "false"]
     outcome = run(*words)
     assert outcome.status == 0, outcome.err

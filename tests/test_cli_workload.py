@@ -47,19 +47,21 @@ def test_sql_files_become_a_workload(run, tmp_path) -> None:
     assert "is there already" in run(*new).line
 
 
-LINE = "2026-01-02 03:04:05.006 UTC [42] LOG:  duration: {}\n"
-LOGGED = [
-    *(f"3.5 ms  statement: SELECT id FROM orders WHERE email = 'u{n}@example.org'" for n in (1, 2)),
-    "1.5 ms  statement: UPDATE orders SET at = now() WHERE id = 5",
-    "0.5 ms  statement: SELECT relname FROM pg_class",
-]
-READ, _, WRITE, _ = map(LINE.format, LOGGED)
+LOGGED = "".join(
+    f"2026-01-02 03:04:05.006 UTC [42] LOG:  duration: {ms} ms  statement: {sql}\n"
+    for ms, sql in (
+        (3.5, "SELECT id FROM orders WHERE email = 'u1@example.org'"),
+        (3.5, "SELECT id FROM orders WHERE email = 'u2@example.org'"),
+        (1.5, "UPDATE orders SET at = now() WHERE id = 5"),
+        (0.5, "SELECT relname FROM pg_class"),
+    )
+)
 
 
 def test_a_log_becomes_a_private_workload_with_its_values(run, tmp_path) -> None:
+    (tmp_path / "server.log").write_text(LOGGED)
     (tmp_path / "shop.sql").write_text("CREATE TABLE orders (id int);\n")
-    (tmp_path / "p.log").write_text("".join(map(LINE.format, LOGGED)))
-    outcome = run("workload", "new", "shop", "--from-log", "p.log", "--data", "shop.sql")
+    outcome = run("workload", "new", "shop", "--from-log", "server.log", "--data", "shop.sql")
     assert (outcome.status, outcome.err) == (0, "")
     for line in (
         "taken: 1 (SELECT id FROM orders WHERE email = ? …), 50 % of the calls, 77.8 % of the time",
@@ -70,7 +72,6 @@ def test_a_log_becomes_a_private_workload_with_its_values(run, tmp_path) -> None
         assert line in outcome.out
     workload = load_workload("shop")
     assert workload.private
-    assert workload.data
     assert Path(workload.data.file or "").samefile("shop.sql")
     (script,) = workload.scripts
     assert script.title == "SELECT id FROM orders WHERE email = ?"
@@ -80,17 +81,16 @@ def test_a_log_becomes_a_private_workload_with_its_values(run, tmp_path) -> None
 @pytest.mark.parametrize(
     ("text", "words", "message"),
     [
-        ("", "", "is empty: PostgreSQL logs statements with their time where"),
-        (WRITE, "", "no statement can be run; "),
-        (READ, "--data nope.dump", "nope.dump cannot be read"),
-        (READ, "--tables orders", "--tables belongs to --data service=NAME"),
-        (READ, "--data service=postgresql://me:secret@db/shop", "a workload's file holds no password"),
-        (READ, "--from-statements shop", "take one of --from"),
+        ("GET / HTTP/1.1 200\n", "", "is no log of PostgreSQL"),
+        (LOGGED, "--data nope.dump", "nope.dump cannot be read"),
+        (LOGGED, "--tables orders", "--tables belongs to --data service=NAME"),
+        (LOGGED, "--data service=postgresql://me:secret@db/shop", "a workload's file holds no password"),
+        (LOGGED, "--from-statements shop", "take one of --from"),
     ],
 )
 def test_what_makes_no_workload_is_refused_in_a_line(text, words, message, run, tmp_path) -> None:
-    (tmp_path / "p.log").write_text(text)
-    outcome = run("workload", "new", "shop", "--from-log", "p.log", *words.split())
+    (tmp_path / "server.log").write_text(text)
+    outcome = run("workload", "new", "shop", "--from-log", "server.log", *words.split())
     assert outcome.status == 2
     assert message in outcome.line
     assert not list(tmp_path.glob("workloads/*"))
@@ -146,28 +146,33 @@ def test_an_installed_library_says_how_to_get_its_notebooks(run, monkeypatch) ->
     assert "no notebook 'configuration' ('benchlib init FOLDER' makes a folder that has them)" in message
 
 
-@pytest.mark.parametrize("service", ["on", "2024", "null", "1.5", "shop", "postgresql://db/shop"])
-def test_a_workload_of_an_own_server_is_laid_out_with_levels(run, monkeypatch, service) -> None:
+@pytest.fixture
+def make(monkeypatch):
+    """Stands for the maker of workloads; the server of a service has one setting."""
     made = Mock()
     monkeypatch.setattr("benchlib.cli.workload.make_workload", made)
     monkeypatch.setattr("benchlib.server.remote.Remote", Mock())
     settings = Mock(return_value=(99, {"work_mem": "8MB"}))
     monkeypatch.setattr("benchlib.server.statements.plan_settings", settings)
+    return made
+
+
+@pytest.mark.parametrize("service", ["on", "2024", "null", "1.5", "shop", "postgresql://db/shop"])
+def test_a_workload_of_an_own_server_is_laid_out_with_levels(run, make, service) -> None:
     outcome = run("init", "my own", "--own", service)
     assert outcome.status == 0, outcome.err
     name = "own" if "/" in service else service
     assert "PostgreSQL 99 is not here ('benchlib postgres install 99')" in outcome.out
     assert outcome.out.endswith(f"cd 'my own' && benchlib run own -f levels.yaml -p study {name}\n")
-    levels = yaml.safe_load(Path("my own/levels.yaml").read_text())
+    path = Path("my own/levels.yaml")
+    levels = yaml.safe_load(path.read_text())
     assert (levels["workload"], levels["base"]) == (name, {"settings": {"work_mem": "8MB"}})
-    made.assert_called_once_with(Path(f"my own/workloads/{name}.toml"), "service=", service=service)
+    make.assert_called_once_with(Path(f"my own/workloads/{name}.toml"), "service=", service=service)
+    path.write_text("edited")
     run("init", "my own", "--own", service)
-    settings.assert_called_once()
+    assert path.read_text() == "edited"
 
 
-def test_a_service_whose_statements_are_unknown_is_told_the_next_step(run, monkeypatch) -> None:
-    made = Mock(side_effect=PreflightError("no pg_stat_statements"))
-    monkeypatch.setattr("benchlib.cli.workload.make_workload", made)
-    monkeypatch.setattr("benchlib.server.remote.Remote", Mock())
-    monkeypatch.setattr("benchlib.server.statements.plan_settings", lambda server: (99, {}))
+def test_a_service_whose_statements_are_unknown_is_told_the_next_step(run, make) -> None:
+    make.side_effect = PreflightError("no pg_stat_statements")
     assert "cd mine && benchlib workload new shop --from-log LOG" in run("init", "mine", "--own", "shop").err

@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from pages import planned
 
 from benchlib.cli import cli
-from benchlib.levers import BY_KEY
-from benchlib.load.workloads import load_workload
-from benchlib.plan.parameters import checked, from_yaml
-from benchlib.plan.planning import make_study
-from benchlib.report.execute import notebook_parameters
+from benchlib.plan.parameters import from_yaml
 
 ROOT = Path(__file__).parent.parent
 README, MAKEFILE, PYPROJECT = ((ROOT / n).read_text() for n in ("README.md", "Makefile", "pyproject.toml"))
@@ -67,12 +64,6 @@ def test_what_init_lays_out_and_what_servers_are_asked_are_in_the_package():
 # --- README and examples ----------------------------------------------------------------
 
 
-def study_of(notebook, given):
-    """The study that a notebook makes of some parameters."""
-    values = checked(notebook_parameters(ROOT / "notebooks" / f"{notebook}.ipynb"), given)
-    return make_study(values, 16 << 30, load_workload, BY_KEY)
-
-
 def example(path):
     """Parameters of a file, as ``-f`` takes it: to YAML's own rules "on" is no word."""
     return from_yaml((ROOT / "examples" / path).read_text(), path)
@@ -84,7 +75,7 @@ def test_the_readme_names_every_notebook_and_only_make_targets_that_exist():
 
 
 def test_the_example_of_a_gate_is_a_study_of_two_builds_whose_status_is_the_job_s():
-    plan = study_of("template", {**example("gate/builds.yaml"), "blocks": 12}).plan
+    plan = planned("template", **example("gate/builds.yaml"), blocks=12).plan
     builds = {str(plan.level(name).postgres) for name in plan.factor.levels}
     assert builds == {"/tmp/pg-with", "/tmp/pg-without"}
     steps = example("gate/workflow.yml")["jobs"]["gate"]["steps"]
@@ -95,7 +86,7 @@ def test_the_example_of_a_gate_is_a_study_of_two_builds_whose_status_is_the_job_
 
 def test_the_example_of_a_pooler_compares_with_and_without_in_the_same_load():
     given = example("pooler/pooler.yaml")
-    plan = study_of("template", given).plan
+    plan = planned("template", **given).plan
     for level in given["answers"]:
         other = plan.factor.pairs()[level]
         assert plan.level_load(level) == plan.level_load(other)
@@ -104,7 +95,7 @@ def test_the_example_of_a_pooler_compares_with_and_without_in_the_same_load():
 
 def test_the_example_of_a_fleet_has_replicas_elsewhere_at_three_distances():
     recorded = from_yaml((ROOT / "studies" / "replication-recorded.yaml").read_text(), "recorded")
-    plan = study_of("replication", {**recorded, **example("fleet/followers.yaml")}).plan
+    plan = planned("replication", **{**recorded, **example("fleet/followers.yaml")}).plan
     parts = [plan.level(name).part("replication") for name in plan.factor.pairs() if name != "control"]
     assert [(part["on"], part.get("delay_ms")) for part in parts] == [(["db2"], of) for of in (None, 1, 5)]
     assert plan.level("standalone").storage, "of the profile"

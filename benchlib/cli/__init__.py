@@ -14,8 +14,8 @@ import click
 
 from benchlib import __version__
 from benchlib.cli import ready, studies, texts, workload
-from benchlib.cli.terminal import FILE, Group, echo, echo_json, flag, json_option, tell
-from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError
+from benchlib.cli.terminal import FILE, Group, echo, echo_json, echo_lines, flag, json_option, tell
+from benchlib.errors import BenchlibError, InputError, PreflightError, StudyError, os_errors_as
 from benchlib.load.workloads import LIBRARY
 
 # heavy imports (IPython, scipy, matplotlib) are inside the commands, so that --help is fast
@@ -109,8 +109,7 @@ def run(
             raise InputError(f"{notebook}: a campaign takes no options: write them in its entries")
         from benchlib.report.campaign import run_campaign
 
-        for line in run_campaign(Path(notebook), _yaml_parameters, listen=_progress_printer()):
-            echo(" ".join(line.splitlines()))
+        echo_lines(run_campaign(Path(notebook), _yaml_parameters, listen=_progress_printer()))
         return
     path = find_notebook(notebook)
     parameters = notebook_parameters(path)
@@ -128,8 +127,7 @@ def run(
     values |= {name: str(value) for name, value in named.items() if value}
     if confirm:
         values = confirmed(parameters, values)
-    for line in run_notebook(path, values, listen=_progress_printer()):
-        echo(line)
+    echo_lines(run_notebook(path, values, listen=_progress_printer()))
 
 
 def _yaml_parameters(file: Path) -> dict[str, Any]:
@@ -140,10 +138,8 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     # the name on the page of a saved study
     if file.name.endswith(".study.json") and not file.exists():
         file = StudyFolder(file.name.removesuffix(".study.json")).path / "study.json"
-    try:
+    with os_errors_as(InputError, f"{file.name}: cannot be read"):
         values = from_yaml(files.read_plain(file), file.name)
-    except OSError as reason:
-        raise InputError(f"{file.name}: cannot be read: {reason.strerror}") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
     # a page's study.json has the parameters of the study
@@ -203,8 +199,7 @@ def report(studies: tuple[str, ...], out: Path | None) -> None:
 
     if out:
         os.environ[REPORTS_VARIABLE] = str(out.absolute())
-    for line in report_studies(studies, alone=out is not None):
-        echo(" ".join(line.splitlines()))
+    echo_lines(report_studies(studies, alone=out is not None))
 
 
 @cli.command()

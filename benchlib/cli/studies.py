@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from benchlib.cli.terminal import FILE, Command, Group, echo, echo_json, json_option, raise_last
+from benchlib.cli.terminal import FILE, Command, Group, echo, echo_json, echo_lines, json_option, raise_last
+from benchlib.study import curate
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -55,8 +56,6 @@ def rename(study: str, name: str) -> None:
       benchlib studies rename configuration-quick before-the-upgrade
       benchlib studies rename mine theirs
     """
-    from benchlib.study import curate
-
     curate.rename(study, name)
     _follow(study)
 
@@ -72,8 +71,6 @@ def delete(study: str) -> None:
       benchlib studies delete first-try
       benchlib studies delete first-try --yes
     """
-    from benchlib.study import curate
-
     curate.delete(study)
     _follow(study)
 
@@ -91,8 +88,6 @@ def edit(study: str, **words: str | None) -> None:
       benchlib studies edit mine --question "Does a larger random_page_cost help?"
       benchlib studies edit mine --title "Page costs" --notes "On the old disk."
     """
-    from benchlib.study import curate
-
     curate.edit(study, {name: text for name, text in words.items() if text is not None})
     _follow(study)
 
@@ -108,8 +103,6 @@ def export(study: str, file: Path | None) -> None:
       benchlib studies export mine
       benchlib studies export mine /mnt/usb/mine.study.zip
     """
-    from benchlib.study import curate
-
     file = file or Path(f"{study}.study.zip")
     curate.export(study, file)
     echo(f"{file}: {file.stat().st_size / 1000:,.0f} kB")
@@ -126,8 +119,6 @@ def import_command(file: Path, name: str | None) -> None:
       benchlib import mine.study.zip
       benchlib import mine.study.zip --name theirs
     """
-    from benchlib.study import curate
-
     folder = curate.import_study(file, name)
     echo(f"kept as {folder.path}")
     _follow(folder.name)
@@ -136,8 +127,7 @@ def import_command(file: Path, name: str | None) -> None:
 def _follow(study: str) -> None:
     from benchlib.report.runs import follow
 
-    for line in follow(study):
-        echo(" ".join(line.splitlines()))
+    echo_lines(follow(study))
 
 
 def _trends() -> Any:

@@ -1,6 +1,7 @@
 """The common form of commands."""
 
 import json
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,12 @@ class Group(click.Group):
 def echo(text: str, **options: Any) -> None:
     """Print a text without control characters."""
     click.echo(printable(text), **options)
+
+
+def echo_lines(lines: Iterable[str]) -> None:
+    """Print texts, a line each."""
+    for text in lines:
+        echo(" ".join(text.splitlines()))
 
 
 def tell(line: str) -> None:

@@ -48,8 +48,7 @@ def analyze(
 
     direction = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}
     known = foreign_metric(metric, **direction)
-    data = sys.stdin.buffer.read() if str(trials) == "-" else trials.read_bytes()
-    frame, remarks = read_trials_file(data, trials.name, metric)
+    frame, remarks = read_trials_file(_content(trials), trials.name, metric)
     if metric not in METRICS:
         why = "as you say" if any(direction.values()) else "by its name"
         remarks.append(f"{'more' if known.higher_is_better else 'less'} {metric} is better ({why})")
@@ -81,6 +80,11 @@ def analyze(
         gated_rows = gated(trials.name, rows, attrs, analysis.margin)
         echo(written(gated_rows), err=as_json)
         sys.exit(status(gated_rows))
+
+
+def _content(file: Path) -> bytes:
+    """Return the content of a file, or the standard input."""
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 def _pair(text: str, levels: set[str]) -> tuple[str, str]:
@@ -122,10 +126,8 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
     results, errors = [], list[str]()
     for file in files:
         try:
-            if str(file) == "-":
-                results += parse_runs(decoded(sys.stdin.buffer.read()), kind=kind, argv=argv)
-            elif argv or (file.is_file() and file.stat().st_size < ONE_TEXT):
-                results += parse_runs(decoded(file.read_bytes()), kind=kind, argv=argv)
+            if argv or str(file) == "-" or (file.is_file() and file.stat().st_size < ONE_TEXT):
+                results += parse_runs(decoded(_content(file)), kind=kind, argv=argv)
             else:
                 results.append(parse_file(file, kind=kind))
         except OSError as reason:

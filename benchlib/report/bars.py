@@ -53,10 +53,3 @@ class Axis:
             if all(abs(place - other) >= _APART for other in shown):
                 shown[place] = named[percent]
         return sorted(shown.items())
-
-
-def has_bar(answer: Answer) -> bool:
-    """Return whether a comparison can be drawn."""
-    return answer.verdict != "invalid" and all(
-        map(math.isfinite, (answer.percent_change, answer.ci_low, answer.ci_high))
-    )

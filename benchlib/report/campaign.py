@@ -19,9 +19,7 @@ from benchlib.plan.model import Study
 from benchlib.plan.parameters import from_yaml
 from benchlib.plan.words import time_words
 from benchlib.report import runs, site
-from benchlib.report.execute import Listen, find_notebook, notebook_parameters
-from benchlib.report.notebooks import write_file
-from benchlib.report.page import render
+from benchlib.report.execute import Listen, find_notebook
 from benchlib.study.experiment import Experiment
 from benchlib.study.fleet import hosts_of
 from benchlib.study.loop import missing, same_study
@@ -29,7 +27,6 @@ from benchlib.study.preflight import disk_mib
 from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
 
-PAGE = "campaign.html"
 _EACH_S = 5
 """Assumed seconds of a trial before and after its load, until trials of the study are saved."""
 _REFRESH_S = 60
@@ -71,36 +68,28 @@ class Part:
 
     notebook: Path
     given: dict[str, Any]
-    study: Study
     runner: Runner
     state: str = "waiting"
     line: str = ""
 
     @property
-    def name(self) -> str:
-        """The study's name."""
-        return self.study.name
-
-    @property
-    def folder(self) -> StudyFolder:
-        """The study's folder."""
-        return StudyFolder(self.name)
+    def study(self) -> Study:
+        """The planned study."""
+        return self.runner.experiment.study
 
     def counts(self) -> tuple[int, int, float]:
         """Return saved trials, missing trials, and the seconds that these need."""
-        folder, load = self.folder, self.study.plan.load
-        kept = folder.kept() if folder.exists() else {}
-        if kept and Experiment(folder, self.study).settled():
-            return len(kept), 0, 0.0
+        experiment = Experiment(self.runner.experiment.folder, self.study)  # with the trials of by now
+        kept, load = experiment.kept, self.study.plan.load
+        left = 0 if experiment.settled() else len(missing(self.study, kept))
         each_s: float = load.duration_s + load.warmup_s + _EACH_S
         if kept:
             each_s = sum(m.finished_s - m.started_s for m in kept.values()) / len(kept)
-        trials = len(missing(self.study, kept))
-        return len(kept), trials, trials * each_s
+        return len(kept), left, left * each_s
 
-    def is_done(self, root: Path) -> bool:
-        """Return whether it is complete and has its page."""
-        return self.folder.exists() and not self.counts()[1] and (root / f"{self.name}.html").is_file()
+    def has_page(self, root: Path) -> bool:
+        """Return whether its page is there."""
+        return (root / f"{self.study.name}.html").is_file()
 
 
 def read_campaign(file: Path) -> Campaign:
@@ -124,24 +113,25 @@ def planned(file: Path, campaign: Campaign, read_file: ReadFile) -> list[Part]:
     Raises:
         InputError: some entries make no study.
     """
-    parts, wrong = dict[str, tuple[float, Part]](), list[str]()
-    for number, entry in enumerate(campaign.studies, 1):
+    parts, wrong = dict[str, Part](), list[str]()
+    entries = sorted(enumerate(campaign.studies, 1), key=lambda numbered: -numbered[1].priority)
+    for number, entry in entries:
         try:
             part = _part(entry, read_file)
-            if part.name in parts:
-                raise InputError(f"a second study '{part.name}': give it a 'name' of its own")
-            parts[part.name] = -entry.priority, part
+            if part.study.name in parts:
+                raise InputError(f"a second study '{part.study.name}': give it a 'name' of its own")
+            parts[part.study.name] = part
         except BenchlibError as reason:
             wrong.append(f"entry {number} ({entry.notebook}): {reason}")
     if wrong:
         raise InputError(f"{file.name}: {'; '.join(wrong)}")
-    return [part for _, part in sorted(parts.values(), key=lambda pair: pair[0])]
+    return [*parts.values()]
 
 
 def _part(entry: Entry, read_file: ReadFile) -> Part:
     notebook = find_notebook(entry.notebook)
     given, values = runs.values_of(notebook, entry.given(read_file))
-    if not values.get("run", True) or runs.is_overview(notebook_parameters(notebook)):
+    if not values.get("run", True) or runs.is_overview(values):
         raise InputError("it runs no trials: leave it out")
     hosts = hosts_of(values)
     study = plan_study(values, hosts)
@@ -149,7 +139,7 @@ def _part(entry: Entry, read_file: ReadFile) -> Part:
     if folder.exists():
         same_study(folder, study)
     runner = Runner(Experiment(folder, study), bool(values.get("retry_failed")), hosts)
-    return Part(notebook, given, study, runner)
+    return Part(notebook, given, runner)
 
 
 def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[str]:
@@ -162,10 +152,10 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
     """
     campaign = read_campaign(file)
     parts = planned(file, campaign, read_file)
-    page = _Page(site.writable_root() / PAGE, parts)
-    yield from _estimate(parts, page.path.parent)
-    page.write()
-    yield f"progress: {page.path}"
+    page = _Page(parts)
+    yield from _estimate(parts, site.writable_root())
+    progress = page.write()
+    yield f"progress: {progress}"
     failed = list[str]()
     for part in parts:
         if part.state == "done":
@@ -188,15 +178,14 @@ def run_campaign(file: Path, read_file: ReadFile, listen: Listen) -> Iterator[st
             raise
         except Exception as reason:  # of whatever kind: the other studies go on
             part.state, part.line = "failed", f"{reason}" or type(reason).__name__
-            failed.append(part.name)
-            yield f"failed: {part.name}: {part.line}"
-            yield from _notify(campaign.notify, "failed", part.name)
+            failed.append(part.study.name)
+            yield f"failed: {part.study.name}: {part.line}"
+            yield from _notify(campaign.notify, "failed", part.study.name)
         page.write()
     yield from _notify(campaign.notify, "incomplete" if failed else "done", ",".join(failed))
     if failed:
-        raise StudyError(
-            f"{len(failed)} of {len(parts)} studies failed: {', '.join(failed)}: see {page.path}"
-        )
+        names = ", ".join(failed)
+        raise StudyError(f"{len(failed)} of {len(parts)} studies failed: {names}: see {progress}")
     yield f"done: {len(parts)} studies"
 
 
@@ -206,7 +195,7 @@ def _run_when_free(part: Part, hear: Listen) -> list[str]:
         try:
             return runs.run_notebook(part.notebook, part.given, hear)
         except HostBusyError as reason:
-            hear(f"{part.name}: waiting: {reason}")
+            hear(f"{part.study.name}: waiting: {reason}")
             time.sleep(_BUSY_S)
 
 
@@ -216,14 +205,14 @@ def _estimate(parts: list[Part], root: Path) -> Iterator[str]:
     for part in parts:
         _, left, left_s = part.counts()
         seconds, trials = seconds + left_s, trials + left
-        if part.is_done(root):
+        if not left and part.has_page(root):
             part.state = "done"
             continue
         try:
             part.runner.preflight()
             disk = max(disk, 0 if part.runner.hosts else disk_mib(part.study.plan)[0])
         except PreflightError as reason:
-            yield f"cannot run now: {part.name}: {reason}"
+            yield f"cannot run now: {part.study.name}: {reason}"
     free = facts.free_mib(scratch_root())
     yield (
         f"{len(parts)} studies, {trials} missing trials, about {time_words(seconds)}; "
@@ -246,7 +235,6 @@ def _notify(command: str, outcome: str, study: str) -> Iterator[str]:
 
 @dataclass
 class _Page:
-    path: Path
     parts: list[Part]
     _written_s: float = 0.0
 
@@ -255,29 +243,10 @@ class _Page:
         if time.monotonic() - self._written_s >= _REFRESH_S:
             self.write()
 
-    def write(self) -> None:
-        self._written_s = time.monotonic()
-        rows: list[dict[str, Any]] = [
-            {
-                "name": part.name,
-                "page": (self.path.parent / f"{part.name}.html").is_file(),
-                "state": part.state,
-                "trials": f"{saved} of {saved + left}",
-                "left": time_words(seconds) if left else "",
-                "seconds": seconds,
-                "line": part.line,
-            }
-            for part in self.parts
-            for saved, left, seconds in [part.counts()]
-        ]
-        todo = [row["seconds"] for row in rows if row["state"] in ("waiting", "running")]
-        now = f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
-        text = render(
-            "campaign.html.j2",
-            rows=rows,
-            left=time_words(sum(todo)),
-            goes_on=bool(todo),
-            now=now,
-            contents=[],
-        )
-        write_file(self.path, text)
+    def write(self) -> Path:
+        """Write the page; return its path."""
+        self._written_s, root = time.monotonic(), site.reports_root()
+        rows = [(part, part.has_page(root), *part.counts()) for part in self.parts]
+        todo = [seconds for part, *_, seconds in rows if part.state in ("waiting", "running")]
+        words = {"now": f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "time_words": time_words}
+        return site.write_page("campaign", "campaign.html.j2", rows=rows, todo=todo, contents=[], **words)

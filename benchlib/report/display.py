@@ -15,7 +15,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from benchlib.plan.metrics import number_words
-from benchlib.report.notebooks import ABOUT, DATA
+from benchlib.report.model import ABOUT, DATA
 from benchlib.report.style import DARK, LIGHT
 from benchlib.stats import queries
 from benchlib.stats.effects import SHOWN

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.host import files
 from benchlib.host.shell import allow_open_files
 from benchlib.plan.parameters import Parameter, checked, declared
-from benchlib.report.notebooks import Node, read_notebook
+from benchlib.report.model import Node
+from benchlib.report.site import write_file
 from benchlib.study.store import notebooks, project_root
 
 PROGRESS_VARIABLE = "BENCHLIB_PROGRESS"
@@ -57,21 +60,14 @@ def notebook_parameters(path: Path) -> dict[str, Parameter]:
     raise InputError(f"{path.name} has no cell tagged 'parameters'")
 
 
-def execute(
-    path: Path,
-    given: Mapping[str, Any],
-    listen: Listen = lambda line: None,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Node:
+def execute(path: Path, given: Mapping[str, Any], failed: Path, listen: Listen = lambda line: None) -> Node:
     """Return the executed notebook. Ctrl-C and SIGTERM interrupt its kernel.
-
-    ``meanwhile`` is called once while the kernel works.
 
     Raises:
         InputError: a parameter is wrong; nothing was started.
         BenchlibError: an error of the library in the notebook.
         Interrupted: Ctrl-C, or SIGTERM.
-        NotebookError: another error.
+        StudyError: another error; the notebook with its traceback is saved as ``failed``.
     """
     values = checked(notebook_parameters(path), given)
     allow_open_files()
@@ -82,19 +78,29 @@ def execute(
     with tempfile.TemporaryDirectory(dir="/tmp" if too_long else None) as folder:
         pipe, output = Path(folder) / "progress", Path(folder) / path.name
         os.mkfifo(pipe)
-        job = _Papermill(path, {name: values[name] for name in given}, output, pipe)
-        with _stopping(job, shown=bool(values.get("run"))), job.progress(listen):
+        job, shown = _Papermill(), bool(values.get("run"))
+        with _stopping(job, shown=shown), _progress(pipe, listen), ThreadPoolExecutor(1) as pool:
             _import_papermill()
-            job.start()
-            meanwhile()
-            while job.is_alive():
-                job.join(0.2)
-        reason = job.reason and _as_ours(job.reason, read_notebook(output) if output.is_file() else None)
-        if job.stopped:  # the library's message names the saved trials
-            raise reason if isinstance(reason, Interrupted) else Interrupted(_STOPPED)
-        if reason:
-            raise reason
-        return read_notebook(output)
+            running = pool.submit(job.execute, path, {name: values[name] for name in given}, output, pipe)
+            # what a page needs takes seconds to import, and the kernel is a process of its own
+            import benchlib.report.page
+            import benchlib.study.frames  # noqa: F401
+
+            while not running.done():
+                wait([running], 0.2)
+        reason = running.exception()
+        if not job.stopped and reason is None:
+            return running.result()
+        name = getattr(reason, "ename", type(reason).__name__)
+        message = str(getattr(reason, "evalue", reason))
+        kind = getattr(errors, name, None)
+        if job.stopped or name == "KeyboardInterrupt":  # the library's message names the saved trials
+            raise Interrupted(message if kind is Interrupted else _STOPPED)
+        if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):
+            raise kind(message)
+        if output.is_file():
+            write_file(failed, output.read_text("utf-8"))
+        raise StudyError(f"the notebook failed: {name}: {message} (see {failed})")
 
 
 def _import_papermill() -> None:
@@ -107,32 +113,21 @@ def _import_papermill() -> None:
         del sys.modules[grammar]
 
 
-class NotebookError(StudyError):
-    """An error of a notebook that is not the library's."""
+@dataclass
+class _Papermill:
+    """papermill for a thread: the main thread gets the signals and interrupts the kernel."""
 
-    def __init__(self, message: str, notebook: Node | None) -> None:
-        super().__init__(message)
-        self.notebook = notebook
+    stopped: bool = False
+    manager: Any = None
 
-
-class _Papermill(threading.Thread):
-    """papermill in a thread: the main thread gets the signals and interrupts the kernel."""
-
-    def __init__(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> None:
-        super().__init__(daemon=True)
-        self.path, self.given, self.output, self.pipe = path, given, output, pipe
-        self.reason: Exception | None = None
-        self.stopped = False
-        self.manager: Any = None
-
-    def run(self) -> None:
+    def execute(self, path: Path, given: Mapping[str, Any], output: Path, pipe: Path) -> Node:
         import papermill
         from jupyter_client.manager import AsyncKernelManager
         from jupyter_core.utils import ensure_event_loop
 
         job = self
-        variables = {PROGRESS_VARIABLE: str(self.pipe), "PYTHONSAFEPATH": "1"}
-        sockets = str(self.pipe.with_name("kernel"))
+        variables = {PROGRESS_VARIABLE: str(pipe), "PYTHONSAFEPATH": "1"}
+        sockets = str(pipe.with_name("kernel"))
 
         class Manager(AsyncKernelManager):
             transport = "ipc"  # sockets in a private folder, no ports
@@ -148,14 +143,12 @@ class _Papermill(threading.Thread):
                 await super().start_kernel(**{**how, "env": {**(how.get("env") or os.environ), **variables}})
 
         try:
-            papermill.execute_notebook(
-                *(re.sub("([{}])", r"\1\1", str(path)) for path in (self.path, self.output)), dict(self.given), kernel_name="python3", cwd=str(project_root()),
+            return papermill.execute_notebook(
+                *(re.sub("([{}])", r"\1\1", str(file)) for file in (path, output)), given, kernel_name="python3", cwd=str(project_root()),
                 progress_bar=False, request_save_on_cell_execute=False,
                 kernel_manager_class=Manager, extra_arguments=_arguments(), start_timeout=120,
                 on_cell_start=self._go_on,
             )  # fmt: skip
-        except Exception as reason:
-            self.reason = reason
         finally:
             # nbclient leaves a kernel whose start failed; of one that has ended there is no process here
             if process := getattr(getattr(self.manager, "provisioner", None), "process", None):
@@ -175,24 +168,26 @@ class _Papermill(threading.Thread):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGINT)
 
-    @contextlib.contextmanager
-    def progress(self, listen: Listen) -> Iterator[None]:
-        # for reading and writing: opening never waits, and reading does not end before the notebook
-        descriptor = os.open(self.pipe, os.O_RDWR)
-        with os.fdopen(descriptor, newline="\n", encoding="utf-8", errors="replace") as file:
 
-            def read() -> None:
-                for line in iter(file.readline, f"{_END}\n"):
-                    with contextlib.suppress(Exception):  # unread, the full pipe would block the kernel
-                        listen(line[:-1])
+@contextlib.contextmanager
+def _progress(pipe: Path, listen: Listen) -> Iterator[None]:
+    """Pass the lines of a pipe on."""
+    # for reading and writing: opening never waits, and reading does not end before the notebook
+    descriptor = os.open(pipe, os.O_RDWR)
+    with os.fdopen(descriptor, newline="\n", encoding="utf-8", errors="replace") as file:
 
-            reader = threading.Thread(target=read, daemon=True)
-            reader.start()
-            try:
-                yield
-            finally:
-                os.write(descriptor, f"{_END}\n".encode())
-                reader.join()
+        def read() -> None:
+            for line in iter(file.readline, f"{_END}\n"):
+                with contextlib.suppress(Exception):  # unread, the full pipe would block the kernel
+                    listen(line[:-1])
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            os.write(descriptor, f"{_END}\n".encode())
+            reader.join()
 
 
 def _arguments() -> list[str]:
@@ -215,22 +210,9 @@ def _stopping(job: _Papermill, *, shown: bool) -> Iterator[None]:
             os.write(2, "\nstopping: the current trial is dropped, the servers stop …\n".encode())
         job.stop()
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _as_ours(reason: Exception, notebook: Node | None) -> Exception:
-    name, message = getattr(reason, "ename", type(reason).__name__), str(getattr(reason, "evalue", reason))
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.BenchlibError):
-        return kind(message)
-    if name == "KeyboardInterrupt":
-        return Interrupted(_STOPPED)
-    return NotebookError(f"the notebook failed: {name}: {message}", notebook)

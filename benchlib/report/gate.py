@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from benchlib.errors import StudyError
-from benchlib.plan.metrics import percent_words
 from benchlib.plan.words import printable
+from benchlib.report.model import change_words
+from benchlib.report.page import render
 from benchlib.report.site import data_of
 from benchlib.stats.gate import PASSED, SLOWER, UNKNOWN, gate
 from benchlib.study.store import StudyFolder
@@ -18,8 +16,6 @@ NOISE = "noise"
 Row = tuple[str, ...]
 """A comparison in words: outcome (of a control ``noise``), study, comparison, change, reason."""
 _NO_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_LOADER = jinja2.FileSystemLoader(Path(__file__).parent / "template")
-_TEMPLATES = jinja2.Environment(loader=_LOADER, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) -> list[Row]:
@@ -37,24 +33,22 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
         levels = [level for level in factor.pairs() if level not in factor.controls] or [factor.baseline]
         return [_row(UNKNOWN, name, ", ".join(levels), "", str(reason))]
     counting = [*data.answers, *(row for row in data.comparisons if row.level in data.controls)]
-    limit = data.margin if tolerance is None else tolerance
-    gated_rows = gated(name, [row.model_dump() for row in counting], data.model_dump(), limit)
+    limit, attrs = data.margin if tolerance is None else tolerance, data.model_dump()
+    gated_rows = gated(name, [row.model_dump() for row in counting], attrs, limit)
+    unknown = [(level, f"left out: {why}") for level, why in data.left_out.items()]
+    if data.complete:
+        unknown.insert(0, ("every trial", f"not complete: {data.complete}"))
     if by_query:
         answers = {answer.level for answer in data.answers}
         queries = [
-            {**row.model_dump(), "level": f"{row.query}: {row.level}"}
+            row.model_copy(update={"level": f"{row.query}: {row.level}"}).model_dump()
             for row in data.queries
             if row.level in answers
         ]
-        lower = {**data.model_dump(), "higher_is_better": False}
-        gated_rows += gated(name, queries, lower, limit)
+        gated_rows += gated(name, queries, {**attrs, "higher_is_better": False}, limit)
         if not queries:
-            gated_rows.append(_row(UNKNOWN, name, "every query", "", "the study has no latency by query"))
-    if data.complete:
-        gated_rows.append(_row(UNKNOWN, name, "every trial", "", f"not complete: {data.complete}"))
-    return gated_rows + [
-        _row(UNKNOWN, name, level, "", f"left out: {why}") for level, why in data.left_out.items()
-    ]
+            unknown.insert(0, ("every query", "the study has no latency by query"))
+    return gated_rows + [_row(UNKNOWN, name, what, "", why) for what, why in unknown]
 
 
 def gated(
@@ -65,8 +59,7 @@ def gated(
     for row in sorted(rows, key=lambda row: row["level"] in attrs["controls"]):
         control = row["level"] in attrs["controls"]
         outcome, why = (NOISE, "the A/A control") if control else gate(row, attrs, tolerance)
-        change, interval = percent_words(row["percent_change"], row["ci_low"], row["ci_high"])
-        measured = f"{change} ({interval})" if interval else change.replace("–", "")
+        measured = change_words(row["percent_change"], row["ci_low"], row["ci_high"])
         words.append(_row(outcome, name, f"{row['level']} against {row['against']}", measured, why))
     return words
 
@@ -79,7 +72,7 @@ def status(rows: Sequence[Row]) -> int:
 
 def written(rows: Sequence[Row], form: str = "text", pages: str = "") -> str:
     """Return the rows as text, markdown or junit; ``pages`` is the site's address."""
-    return _TEMPLATES.get_template(f"gate.{form}.j2").render(rows=rows, pages=pages).strip()
+    return render(f"gate.{form}.j2", rows=rows, pages=pages).strip()
 
 
 def _row(*words: str) -> Row:

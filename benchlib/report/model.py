@@ -17,6 +17,13 @@ from benchlib.stats.limits import SENTENCES
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A number; null in JSON if it is unknown."""
 
+DATA = "application/vnd.benchlib+json"
+"""The type of a notebook's output with a frame's rows: ``kind, rows, attrs``."""
+ABOUT = "benchlib"
+"""The metadata of a figure's output: ``title, caption, alt, csv``."""
+Node = Any
+"""A notebook, or a cell of one, as nbformat has it: a dictionary with attributes."""
+
 VERDICTS = {
     "faster": "{level} was faster than {against}: {change}.",
     "slower": "{level} was slower than {against}: {change}.",
@@ -27,6 +34,12 @@ VERDICTS = {
     "differs by host": "The effect of {level} against {against} differs by host.",
 }
 """One sentence for each verdict."""
+
+
+def change_words(change: float, low: float, high: float) -> str:
+    """Return a change with its interval in one text; empty if unknown."""
+    words, interval = percent_words(change, low, high)
+    return f"{words} ({interval})" if interval else words.replace("–", "")
 
 
 class Answer(BaseModel, frozen=True):
@@ -66,6 +79,12 @@ class Answer(BaseModel, frozen=True):
     def reference(self) -> str:
         """The other level; empty if the words name both."""
         return "" if SAYS_BOTH in self.words else self.against
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether it can be drawn: it is valid and has an interval."""
+        numbers = self.percent_change, self.ci_low, self.ci_high
+        return self.verdict != "invalid" and all(map(math.isfinite, numbers))
 
     @property
     def change(self) -> tuple[str, str]:
@@ -151,10 +170,14 @@ class PageData(BaseModel):
     left_out: dict[str, str] = {}
 
     @property
+    def effects(self) -> list[Answer]:
+        """The comparisons without the controls."""
+        return [answer for answer in self.comparisons if answer.level not in self.controls]
+
+    @property
     def answers(self) -> list[Answer]:
         """The comparisons that answer the question; all if none is declared."""
-        declared = [answer for answer in self.comparisons if answer.answer]
-        return declared or [answer for answer in self.comparisons if answer.level not in self.controls]
+        return [answer for answer in self.comparisons if answer.answer] or self.effects
 
     @property
     def others(self) -> list[Answer]:
@@ -168,34 +191,26 @@ class PageData(BaseModel):
 
 
 def page_data(
-    study: Study,
-    effects: Mapping[str, Any],
-    limits: Mapping[str, Any] | None,
-    setup: Mapping[str, Any] | None,
-    queries: Mapping[str, Any] | None = None,
-    *,
-    name: str,
-    missing: int = 0,
+    study: Study, frames: Mapping[str, Mapping[str, Any]], *, name: str, missing: int = 0
 ) -> PageData:
-    """Return a page from its notebook's frames (see :func:`benchlib.study.frames.as_data`)."""
-    attrs, of_limits, factor = effects["attrs"], limits or {}, study.plan.factor
-    by_level, unmet = (of_limits.get("attrs", {}).get(name, {}) for name in ("by_level", "unmet"))
+    """Return a page from its notebook's frames by kind (see :func:`benchlib.study.frames.as_data`)."""
+    effects, limits = frames["effects"], frames.get("limits", {"rows": (), "attrs": {}})
+    attrs = effects["attrs"]
+    by_level, unmet = (limits["attrs"].get(key, {}) for key in ("by_level", "unmet"))
     rows = [
         {**row, "limit": by_level.get(row["level"], ""), "unmet": unmet.get(row["level"], "")}
         for row in effects["rows"]
     ]
-    marks = {
-        level: hashlib.sha256(f"{study.plan.level(level)} {study.plan.level(other)}".encode()).hexdigest()[
-            :16
-        ]
-        for level, other in factor.pairs().items()
-    }
+    marks = dict[str, str]()
+    for level, other in study.plan.factor.pairs().items():
+        both = f"{study.plan.level(level)} {study.plan.level(other)}"
+        marks[level] = hashlib.sha256(both.encode()).hexdigest()[:16]
     created = str(study.provenance.get("created", ""))
     fields = {
-        "name": name, "title": study.title, "question": factor.question, "notebook": study.notebook or "",
-        "panel": study.declared.panel, "metric_title": attrs["title"], "comparisons": rows, "limits": of_limits.get("rows", ()),
-        "queries": (queries or {}).get("rows", ()),
-        "setup": {row["what"]: row["value"] for row in (setup or {}).get("rows", ())},
+        "name": name, "title": study.title, "question": study.plan.factor.question, "notebook": study.notebook or "",
+        "panel": study.declared.panel, "metric_title": attrs["title"], "comparisons": rows, "limits": limits["rows"],
+        "queries": frames.get("queries", {"rows": ()})["rows"],
+        "setup": {row["what"]: row["value"] for row in frames.get("setup", {"rows": ()})["rows"]},
         "created": created[:10], "measured_at": created, "benchlib": str(study.provenance.get("benchlib", "")),
         "level_marks": marks, "complete": f"{missing} trials are missing" if missing else "", "left_out": study.left_out,
     }  # fmt: skip
@@ -206,32 +221,20 @@ def repeat_command(name: str, comparison: Mapping[str, Any]) -> str:
     """Return the command that gives the answers from downloaded trials."""
     from benchlib.study.frames import guarded  # the file has guarded names
 
-    words: list[str] = [
-        "benchlib",
-        "analyze",
-        f"{name}.trials.csv",
-        "--baseline",
-        guarded(comparison["baseline"]),
+    metric, alpha, pairs = comparison["metric"], comparison["alpha"], comparison["against"].items()
+    options = [
+        ("baseline", guarded(comparison["baseline"])),
+        *(("control", guarded(level)) for level in comparison["controls"]),
+        *(("against", f"{guarded(level)}={guarded(other)}") for level, other in pairs),
+        *(("answer", guarded(level)) for level in comparison["answers"]),
+        ("metric", None if metric == "tps" else metric),
+        ("margin", f"{comparison['margin']:g}"),
+        ("alpha", None if alpha == 0.05 else f"{alpha:g}"),
+        ("looks", ",".join(map(str, comparison["looks"])) or None),
     ]
-    pairs = [f"{guarded(level)}={guarded(other)}" for level, other in comparison["against"].items()]
-    options = {
-        "control": map(guarded, comparison["controls"]),
-        "against": pairs,
-        "answer": map(guarded, comparison["answers"]),
-    }
-    words += [
-        word for option, values in options.items() for value in values for word in (f"--{option}", value)
-    ]
-    if comparison["metric"] != "tps":
-        words += ["--metric", comparison["metric"]]
-    words += ["--margin", f"{comparison['margin']:g}"]
-    if comparison["alpha"] != 0.05:
-        words += ["--alpha", f"{comparison['alpha']:g}"]
-    if comparison["looks"]:
-        words += ["--looks", ",".join(map(str, comparison["looks"]))]
-    if comparison.get("fixed_hosts"):
-        words += ["--hosts-fixed"]
-    return shlex.join(words)
+    words = [word for option, value in options if value is not None for word in (f"--{option}", value)]
+    fixed = ["--hosts-fixed"] if comparison.get("fixed_hosts") else []
+    return shlex.join(["benchlib", "analyze", f"{name}.trials.csv", *words, *fixed])
 
 
 def ordered(pages: Sequence[PageData]) -> list[PageData]:

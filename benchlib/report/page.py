@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -15,9 +16,8 @@ from markupsafe import Markup
 
 from benchlib.plan.metrics import number_words
 from benchlib.plan.words import printable
-from benchlib.report.bars import Axis, has_bar
-from benchlib.report.model import PageData
-from benchlib.report.notebooks import ABOUT, DATA, Node, tags
+from benchlib.report.bars import Axis
+from benchlib.report.model import ABOUT, DATA, Node
 from benchlib.report.style import mark_of
 
 SITE = "PostgreSQL benchmarks"
@@ -76,6 +76,11 @@ class _Prose(mistune.HTMLRenderer):
         super().__init__(escape=True)
         self.contents: list[tuple[str, str]] = []
         self._anchors = Counter[str]()
+        self._markdown = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough"])
+
+    def html(self, source: str) -> Markup:
+        """Return Markdown as HTML; its headings are added to the contents."""
+        return Markup(self._markdown(source))
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
         words = Markup(text).striptags()
@@ -110,10 +115,7 @@ _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )  # fmt: skip
-_ENVIRONMENT.globals.update(
-    mark_of=mark_of, site=SITE, Axis=Axis, has_bar=has_bar,
-    script=_script("page.js"),
-)  # fmt: skip
+_ENVIRONMENT.globals.update(mark_of=mark_of, site=SITE, Axis=Axis, script=_script("page.js"))
 _ENVIRONMENT.filters["quantity"] = number_words
 
 
@@ -124,56 +126,32 @@ def render(template: str, *, address: str = "", **values: Any) -> str:
     return printable(text)
 
 
-def render_page(
-    data: PageData, notebook: Node, downloads: Mapping[str, str], repeat: str, address: str = ""
-) -> str:
-    """Return the page of a study.
-
-    ``downloads`` maps files to labels; ``repeat`` is a command, or empty.
-    """
+def prose_parts(markdown: str) -> dict[str, Any]:
+    """Return the ``contents`` and the ``body`` of a text in Markdown."""
     prose = _Prose()
-    parts = {"cells": _cells(notebook["cells"], prose, titled=True), "contents": prose.contents}
-    return render("page.html.j2", data=data, downloads=downloads, repeat=repeat, address=address, **parts)
+    return {"body": prose.html(markdown), "contents": prose.contents}
 
 
-def render_prose(title: str, markdown: str, address: str = "", **values: Any) -> str:
-    """Return the page of a text in Markdown."""
-    prose = _Prose()
-    body = Markup(_markdown(prose)(markdown))
-    return render("prose.html.j2", title=title, body=body, contents=prose.contents, address=address, **values)
-
-
-def render_notebook(title: str, notebook: Node, address: str = "") -> str:
-    """Return the page of a notebook on several studies."""
-    prose = _Prose()
-    cells = _cells(notebook["cells"], prose)
-    return render("notebook.html.j2", title=title, cells=cells, contents=prose.contents, address=address)
-
-
-def _markdown(prose: _Prose) -> mistune.Markdown:
-    return mistune.create_markdown(renderer=prose, plugins=["table", "strikethrough"])
-
-
-def _cells(cells: list[Node], prose: _Prose, *, titled: bool = False) -> list[dict[str, Any]]:
-    """Return each cell as ``prose``, or as ``code`` with ``outputs``.
+def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
+    """Return the ``contents``, and the ``cells``: each as ``prose``, or as ``code`` with ``outputs``.
 
     A ``titled`` page shows only the sections of the first cell.
     """
-    markdown, shown, figures = _markdown(prose), list[dict[str, Any]](), 0
-    for cell in cells:
-        if tags(cell) & _HIDDEN:
+    prose, cells, number = _Prose(), list[dict[str, Any]](), itertools.count(1)
+    for cell in notebook["cells"]:
+        tags = {*cell["metadata"].get("tags", ())}
+        if tags & _HIDDEN:
             continue
         if cell["cell_type"] == "markdown":
             source = _TITLE.sub("", cell["source"]) if titled else cell["source"]
-            shown.append({"prose": Markup(markdown(source))})
+            cells.append({"prose": prose.html(source)})
             continue
         outputs = [part for output in cell.get("outputs", ()) if (part := output_part(output))]
         for part in outputs:
             if part["kind"] == "figure":
-                figures += 1
-                part["number"] = figures
-        shown.append({"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags(cell)})
-    return shown
+                part["number"] = next(number)
+        cells.append({"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags})
+    return {"cells": cells, "contents": prose.contents}
 
 
 def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -202,11 +180,6 @@ def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def shown_frames(notebook: Node) -> dict[str, dict[str, Any]]:
     """Return the frames in a notebook, the longest of each kind."""
-    frames = dict[str, dict[str, Any]]()
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", ()):
-            if data := output.get("data", {}).get(DATA):
-                before = frames.get(data["kind"])
-                if before is None or len(data["rows"]) >= len(before["rows"]):
-                    frames[data["kind"]] = data
-    return frames
+    outputs = (output for cell in notebook["cells"] for output in cell.get("outputs", ()))
+    found = [data for output in outputs if (data := output.get("data", {}).get(DATA))]
+    return {data["kind"]: data for data in sorted(found, key=lambda data: len(data["rows"]))}

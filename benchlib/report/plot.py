@@ -19,13 +19,12 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from benchlib.plan.metrics import METRICS
+from benchlib.plan.metrics import METRICS, percent_words
 from benchlib.report.display import described
-from benchlib.report.grids import CHANGES, ON_CELL, draw_grid, draw_multiples
-from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, PAPER, SERIES, mark_of
+from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, SERIES, mark_of
 
-WIDTH, ROW = 9.6, 0.42
-"""Inches: the width of a figure, and the height of a row."""
+WIDTH, ROW, CELL, CELLS = 9.6, 0.42, 0.85, 8.4
+"""Inches: the width of a figure, the height of a row, the least width of a grid's cell, the width of all cells."""
 _FACTORS = 300
 """From this change in percent on, an axis of changes shows factors."""
 _WIDE = 30
@@ -39,6 +38,13 @@ _ENDS = ["percent_change", "ci_low", "ci_high"]
 _PALETTE = [LIGHT[name] for name in SERIES]
 _GREYS = ["#6e7480", "#8f95a0", "#b3b8c1"]
 """Further colours, for light and dark pages."""
+CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
+"""From worse to better. Fills and text are the same on light and dark pages."""
+ON_CELL = "#101010"
+_PALE = 0.12
+"""The strength of the colour of a surveyed cell that does not stand out."""
+_SURVEYED = "A survey: bold cells stand out and are not confirmed; pale cells do not stand out."
+_MEAN = "geometric\nmean"
 LOOK = [sns.axes_style("whitegrid"), str(Path(__file__).parent / "template" / "charts.mplstyle")]
 """The styles of all figures, for ``matplotlib.pyplot.style``."""
 _COUNTS = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
@@ -177,9 +183,8 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
         if row.get("verdict") == "equivalent" and "equal_low" in row:
             inner = [at(row["equal_low"]), at(row["equal_high"])]
             ax.plot(inner, [place, place], color=look.colour, linewidth=5)
-        fill = look.colour if look.filled else PAPER
         x = at(row["percent_change"])
-        ax.plot(x, place, look.marker, color=look.colour, markerfacecolor=fill, markersize=7)
+        ax.plot(x, place, look.marker, color=look.colour, markerfacecolor=look.face, markersize=7)
     margin = 100 * attrs.get("margin", 0.0)
     ax.axvspan(at(-margin), at(margin), color=BAND, linewidth=0, zorder=0.5)
     ax.axvline(at(0), color=INK, linewidth=0.8, zorder=0.8)
@@ -269,11 +274,8 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
         ax.yaxis.set_major_formatter(_COUNTS)
     grid.set_titles("{col_name}", fontweight="normal")
     sns.move_legend(grid, "upper left", bbox_to_anchor=(0, 0), ncols=4, title=None)
-    figure: Figure = grid.figure
-    figure.suptitle("Host and devices over time", x=0.01, y=1.05, ha="left", fontweight="bold")
     means = long.groupby(["panel", "level"], sort=False)["value"].mean().unstack("panel").reset_index()
-    described(figure, "Medians over blocks.", means)
-    return figure
+    return _titled(grid.figure, "Host and devices over time", "Medians over blocks.", means, y=1.05)
 
 
 @styled
@@ -315,9 +317,8 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @styled
 def curve(
-    frame: pd.DataFrame, x: str, y: str = "tps", hue: str | None = None, words: Callable[[float], str] | None = None,
-    ax: Axes | None = None,
-) -> Axes:  # fmt: skip
+    frame: pd.DataFrame, x: str, y: str = "tps", hue: str | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw a metric over a number, a line for each ``hue``, with 95 % intervals."""
     rows = _rows(frame, x, y)
     ax = _axes(ax, 7)
@@ -325,7 +326,7 @@ def curve(
     values = sorted(rows[x].unique())
     if len(values) > 1 and values[0] > 0 and values[-1] / values[0] > 8:
         ax.set_xscale("log", base=2)
-    ax.set_xticks(values, [words(value) if words else f"{value:g}" for value in values])
+    ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(_COUNTS)
     if rows[y].min() >= 0:
@@ -341,20 +342,149 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
 
     ``design`` is ``study.design``. Columns are the compared dimension, or the last.
     """
-    of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
-    varied = [str(name) for name in design if design[name].nunique() > 1]
-    if len(varied) < 2 or not of_grid.any():
+    compared = _of_grid(effects, design).set_index("level")
+    design = design.loc[:, design.nunique() > 1].astype(str)
+    if design.shape[1] < 2:
         raise _NoRowsError
-    return draw_grid(effects[of_grid].set_index("level"), design[varied].astype(str))
+    names, values = {*compared["against"], *compared.index}, design.to_dict("index")
+    changed = {
+        dimension
+        for level, other in compared["against"].items()
+        for dimension in design
+        if values[level][dimension] != values[other][dimension]
+    }
+    across = changed.pop() if len(changed) == 1 else design.columns[-1]
+    down, *others = design.columns.drop(across)
+    cells = design[design.index.isin(names)].copy()
+    percents = compared["percent_change"].where(compared["verdict"].ne("invalid"))
+    cells["log"] = pd.Series(np.log1p(percents.to_numpy(float) / 100), percents.index)
+    cells["verdict"] = compared["verdict"]
+    cells["text"] = percents.map(lambda change: percent_words(change)[0])
+    cells["text"] = cells["text"].mask(cells["verdict"].eq("invalid"), "invalid").fillna("reference")
+    # a common reference is a cell without a change
+    shared = compared["against"].nunique() == 1
+    cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
+    most, height = CELLS / (CELL * (cells[across].nunique() + 1)), 1.2 + 0.5 * (cells[down].nunique() + 1)
+    figure, panels = _panels(cells, others, max(int(most), 1), lambda tall: tall * height, sharey=True)
+    biggest = max([0.01, *cells["log"].dropna().abs()])
+    survey = _is_survey(effects)
+    better = 1 if effects.attrs.get("higher_is_better", True) else -1
+    look = {"vmin": -biggest, "vmax": biggest, "cmap": CHANGES, "cbar": False, "linewidths": 2}
+    for ax, panel, of_panel in panels:
+        logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
+        sns.heatmap(better * (logs.where(sure, _PALE * logs) if survey else logs), ax=ax, **look)
+        for (y, x), words in np.ndenumerate(text.to_numpy()):
+            colour = ON_CELL if np.isfinite(logs.to_numpy()[y, x]) else MUTED
+            weight = "bold" if sure.iat[y, x] else "normal"
+            ax.text(x + 0.5, y + 0.5, words, ha="center", va="center", color=colour, fontweight=weight)
+        ax.set(xlabel=across, ylabel=down if ax.get_subplotspec().is_first_col() else "")
+        named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
+        ax.set_title(", ".join(named), loc="left", fontweight="normal")
+        ax.tick_params(rotation=0)
+        ax.grid(visible=False)
+        if _MEAN in logs.index:
+            ax.axhline(len(logs) - 1, color=INK, linewidth=1)
+        if _MEAN in logs:
+            ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
+    caption = "Blue is better, orange is worse. "
+    caption += _SURVEYED if survey else "Bold: shown to differ, all cells judged together."
+    caption += " In the means, the reference counts as no change." if shared else ""
+    table = design.join(compared[["against", *_ENDS, "verdict"]], how="inner").reset_index()
+    title = f"Change of {effects.attrs.get('title', 'the metric')} in each cell of the grid"
+    return _titled(figure, title, caption, table)
 
 
 @styled
 def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes along a grid's last dimension, such as versions."""
-    of_grid = effects["level"].isin(design.index) & effects["against"].isin(design.index)
-    if not of_grid.any() or design.shape[1] < 2:
+    """Draw the changes along a grid's last dimension, such as versions, a panel for each value of the others."""
+    compared, (*others, along) = _of_grid(effects, design), design
+    if not others:
         raise _NoRowsError
-    return draw_multiples(effects[of_grid], design.astype(str))
+    design = design.astype(str)
+    order = [*dict.fromkeys(design[along])]
+    margin = 100 * effects.attrs.get("margin", 0.0)
+    cells = compared.join(design, on="level")
+    shared = {"sharex": True, "sharey": True}
+    figure, panels = _panels(cells, others, 4, lambda tall: 0.6 + 1.9 * tall, **shared)
+    for ax, names, panel in panels:
+        rows = panel.set_index(along)
+        points = rows[_ENDS].where(rows["verdict"].ne("invalid")).reindex(order)
+        points.loc[design[along][rows["against"].iloc[0]]] = 0.0
+        at = range(len(order))
+        ax.axhspan(-margin, margin, color=BAND, linewidth=0)
+        ax.axhline(0, color=INK, linewidth=0.8)
+        ax.fill_between(at, points["ci_low"], points["ci_high"], color=BLUE, alpha=0.25, linewidth=0)
+        ax.plot(at, points["percent_change"], color=BLUE, linewidth=1)
+        for x, (name, change) in enumerate(points["percent_change"].items()):
+            verdict = rows["verdict"].get(name)
+            look = mark_of(verdict)
+            face = look.face if verdict else look.colour
+            ax.plot(x, change, look.marker, color=look.colour, markerfacecolor=face, markersize=5)
+        ax.set_xticks(at, order)
+        ax.set_title(", ".join(map(str, names)), loc="left", fontweight="normal")
+        ax.yaxis.set_major_formatter(_PERCENT)
+    single = "of single cells" if _is_survey(effects) else "for all panels together"
+    caption = f"Blue bands: intervals, {single}; the grey band is the margin. Grey point: the reference."
+    title = f"Change of {effects.attrs.get('title', 'the metric')} by {along}"
+    return _titled(figure, title, caption, cells[[*others, along, "against", *_ENDS, "verdict"]])
+
+
+def _of_grid(effects: pd.DataFrame, design: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that compare two cells of the grid."""
+    rows = effects[effects["level"].isin(design.index) & effects["against"].isin(design.index)]
+    if rows.empty:
+        raise _NoRowsError
+    return rows
+
+
+def _is_survey(effects: pd.DataFrame) -> bool:
+    return any(warning["code"] == "survey" for warning in effects.attrs.get("warnings", ()))
+
+
+def _panels(
+    cells: pd.DataFrame, others: list[str], most: int, height: Callable[[int], float], **shared: Any
+) -> tuple[Figure, list[tuple[Axes, Any, pd.DataFrame]]]:
+    """Return a figure, and axes, values and rows for each combination of values of the other dimensions."""
+    groups: list[Any] = [*cells.groupby(others, sort=False)] if others else [((), cells)]
+    wide = min(len(groups), most)
+    tall = -(-len(groups) // wide)
+    size = (WIDTH, height(tall))
+    figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, layout="constrained", **shared)
+    for ax in axes.flat[len(groups) :]:
+        ax.set_visible(False)
+    return figure, [(ax, values, rows) for ax, (values, rows) in zip(axes.flat, groups, strict=False)]
+
+
+def _titled(figure: Figure, title: str, caption: str, rows: pd.DataFrame, **place: Any) -> Figure:
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", **place)
+    described(figure, caption, rows)
+    return figure
+
+
+def _matrix(
+    cells: pd.DataFrame, down: str, across: str, rows: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return logs of ratios, their words, and whether a difference is shown.
+
+    The last row and column have geometric means of several comparisons.
+    """
+    columns = [*dict.fromkeys(cells[across])]
+
+    def of(name: str) -> pd.DataFrame:
+        return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)
+
+    logs, text, means = of("log"), of("text").fillna(""), of("mean").astype(float)
+    sure = of("verdict").isin(["faster", "slower", "stands out"])
+    if means.notna().sum(axis=1).gt(1).any():
+        logs[_MEAN] = means.mean(axis=1).where(means.notna().any(axis=1))
+    if means.notna().sum().gt(1).any():
+        logs.loc[_MEAN] = means.mean()
+        if _MEAN in logs:
+            logs.loc[_MEAN, _MEAN] = float(np.nanmean(means.to_numpy()))
+    changes = logs.apply(np.expm1).mul(100)
+    words = changes.map(lambda change: percent_words(change)[0] if np.isfinite(change) else "")
+    words.loc[text.index, text.columns] = text
+    return logs, words, sure.reindex(index=logs.index, columns=logs.columns, fill_value=False)
 
 
 @styled
@@ -369,7 +499,7 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
     rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")")
     rows = rows.drop(columns="against", errors="ignore")
     rows.attrs = {"title": "throughput", **steps.attrs}
-    ax = effects.__wrapped__(rows, _axes(ax, 1.3 * len(rows)), "label")  # type: ignore[attr-defined]
+    ax = effects(rows, _axes(ax, 1.3 * len(rows)), "label")
     caption = "Lines: simultaneous 95 % intervals of each step."
     return _done(ax, "What each step adds to the step before", caption, steps)
 
@@ -381,15 +511,9 @@ def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     rows = _rows(readings.query("ms > 0"), "ms")
     shown = _order(rows)
     ax = _axes(ax, len(shown))
-    box = {
-        "whis": (5, 95),
-        "showfliers": False,
-        "color": BLUE,
-        "linecolor": INK,
-        "width": 0.5,
-        "saturation": 1,
-    }
-    sns.boxplot(rows, x="ms", y="level", order=shown, log_scale=True, ax=ax, **box)
+    box = {"whis": (5, 95), "showfliers": False, "width": 0.5}
+    look = {"color": BLUE, "linecolor": INK, "saturation": 1}
+    sns.boxplot(rows, x="ms", y="level", order=shown, log_scale=True, ax=ax, **box, **look)
     _log_ticks(ax.xaxis)
     ax.grid(axis="x", visible=True)
     table = rows.groupby("level", sort=False)["ms"].describe(percentiles=[0.05, 0.5, 0.95]).reset_index()
@@ -431,8 +555,3 @@ def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     caption = "Lines: 95 % intervals here; diamonds: what was published."
     settings = {"xlabel": "change", "ylabel": "", "ylim": (len(both) - 0.4, -0.6)}
     return _done(ax, "Published beside measured", caption, both, **settings)
-
-
-__all__: list[Any] = [
-    "beside", "correlation", "curve", "dots", "effects", "heat", "lag", "latency", "panels", "timeline", "trials", "waits", "waterfall",
-]  # fmt: skip

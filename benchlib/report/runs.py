@@ -3,36 +3,33 @@
 A notebook with neither levels nor a grid shows several studies; its page is made after theirs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import BenchlibError, InputError
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.load.workloads import LIBRARY, workload_paths
+from benchlib.plan.model import Study
 from benchlib.plan.parameters import Parameter, checked
 from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import private_texts, without
-from benchlib.report.execute import Listen, NotebookError, execute, find_notebook, notebook_parameters
-from benchlib.report.notebooks import Node, write_file, write_notebook
+from benchlib.report import site
+from benchlib.report.execute import Listen, execute, find_notebook, notebook_parameters
+from benchlib.report.model import Node, PageData, page_data, repeat_command
+from benchlib.report.site import write_file
 from benchlib.stats.limits import STANDS_OUT
 from benchlib.study.store import StudyFolder, notebooks, project_root, study_names
-
-if TYPE_CHECKING:
-    from benchlib.plan.model import Study
-    from benchlib.report.model import PageData
 
 _NAMING = {"run", "study", "factor", "profile", "shares_of"}
 """The parameters that select the study."""
@@ -53,14 +50,12 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         BenchlibError: an error of the notebook.
     """
     given, values = values_of(path, given)
-    name = "" if is_overview(notebook_parameters(path)) else study_name(values)
+    name = "" if is_overview(values) else study_name(values)
     if name:
         _refuse_early(name, values, given)
-    from benchlib.report import site  # a wrong parameter is reported before this is loaded
-
     root, lines = site.writable_root(), list[str]()
     if name:
-        executed = _executed(path, given, root / f"{name}.ipynb", listen) if values.get("run", True) else None
+        executed = execute(path, given, root / f"{name}.ipynb", listen) if values.get("run", True) else None
         # in a process with limits, as for 'benchlib report'
         ((_, made),) = apart(partial(make_page, notebook=path, executed=executed), [name])
         if isinstance(made, BenchlibError):
@@ -68,8 +63,8 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         lines = [*(text for _, text in made.sentences()), f"page: {root / name}.html"]
     pages, others = site.pages_and_others(judge=not name)
     if not name:  # a notebook shows what is judged
-        lines = [f"page: {_overview(root, path, given)}"]
-    return [*lines, f"index: {site.write_site(root, pages, others)}"]
+        lines = [f"page: {_overview(path, given)}"]
+    return [*lines, f"index: {site.write_site(pages, others)}"]
 
 
 def values_of(path: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -90,12 +85,10 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     Raises:
         InputError: no such screening, or it is incomplete, or has no large change.
     """
-    from benchlib.report.site import data_of
-
     if ignored := {"grid", "levels", "baseline", "along", "against", "answers"} & {*given}:
         raise InputError(f"parameter {min(ignored)}: a grid that confirms a screening has its own")
     name = study_name(checked(parameters, given))
-    study, data = StudyFolder(name).read(), data_of(name)
+    study, data = StudyFolder(name).read(), site.data_of(name)
     if not (study.declared.screen or study.declared.survey):
         raise InputError(
             f"study '{name}' is no screening or survey: set 'screen: true' and a grid, or 'survey: true'"
@@ -107,26 +100,26 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     ]
     if not large:
         raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
-    if study.declared.survey:
-        own = {"study": f"{name}-confirmed", **_of_survey(study, data), "answers": {}}
-        own |= {"blocks": given["blocks"]} if "blocks" in given else {}
-        return {
-            key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters
-        }
+    own = _of_survey(study, data) if study.declared.survey else _of_screening(study, large)
+    if study.declared.survey and "blocks" in given:
+        own["blocks"] = given["blocks"]
+    values = {**study.parameters, **given, "study": f"{name}-confirmed", "answers": {}, **own}
+    return {key: value for key, value in values.items() if key in parameters}
+
+
+def _of_screening(study: Study, large: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of a grid of the large changes, the others as they are."""
     cells, grid = study.plan.factor.cells.values(), dict[str, dict[str, Any]]()
     # a level's name needs the dimension too, unless a profile patches the level by its value
     bare = "levels" in study.parameters["profiles"][study.parameters["profile"]]
     for dimension, patches in study.parameters["grid"].items():
         ends = list(dict.fromkeys(cell[dimension] for cell in cells))[: 2 if dimension in large else 1]
         grid[dimension] = {end if bare else f"{dimension} {end}": patches[end] for end in ends}
-    own = {
-        "study": f"{name}-confirmed", "screen": False, "levels": {}, "grid": grid,
-        "baseline": "", "along": "", "against": {}, "answers": {},
-    }  # fmt: skip
-    return {key: value for key, value in {**study.parameters, **given, **own}.items() if key in parameters}
+    return {"screen": False, "levels": {}, "grid": grid, "baseline": "", "along": "", "against": {}}
 
 
 def _of_survey(study: Study, data: PageData) -> dict[str, Any]:
+    """Return the parameters of fresh blocks for the cells that stand out."""
     from benchlib.stats.survey import blocks_to_confirm
 
     factor, out = study.plan.factor, [each for each in data.comparisons if each.verdict == STANDS_OUT]
@@ -176,16 +169,13 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
         InputError: there is no such study, or the site's folder is not writable.
         BenchlibError: a named study cannot be shown.
     """
-    from benchlib.report import site
-
     root, code = site.writable_root(), site.code_fingerprint()
     changed, left_out = list[str](), dict[str, str]()
     for name in dict.fromkeys(names) or study_names():
         folder = StudyFolder(name)
-        data = None if names else site.saved_page(name, root)
-        current = data and data.fingerprint == site.study_fingerprint(folder, code)
+        data = None if names else site.saved_page(folder, code)
         try:
-            if data and current and has_page(root, data):
+            if data and has_page(data):
                 yield f"page: {root / name}.html (unchanged)"
                 continue
             factor = folder.read().plan.factor
@@ -207,14 +197,12 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
     for name, why in {**({} if names else others), **left_out}.items():
         yield f"left out: {why if name in why.split(':')[0] else f'{name}: {why}'}"
     if alone or not names:
-        yield from _overviews(root, pages, of_site)
-    yield f"index: {site.write_site(root, pages, {**others, **left_out})}"
+        yield from _overviews(pages, of_site)
+    yield f"index: {site.write_site(pages, {**others, **left_out})}"
 
 
 def follow(name: str) -> Iterator[str]:
     """Update the site after a study was renamed, changed or deleted."""
-    from benchlib.report import site
-
     root = site.reports_root()
     if (root / "index.html").is_file():
         for ending in ("html", "ipynb", "json", "study.json", "trials.csv"):
@@ -222,58 +210,40 @@ def follow(name: str) -> Iterator[str]:
         yield from (line for line in report_studies(()) if not line.endswith("(unchanged)"))
 
 
-def _overviews(root: Path, pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
+def _overviews(pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
     given = {"studies": ",".join(names)} if names else {}
     for path in notebooks().values():
-        if not is_overview(notebook_parameters(path)):
-            continue
-        if not pages:
-            files.remove(root / f"{path.stem}.html")
-            continue
-        try:
-            yield f"page: {_overview(root, path, given, pages)}"
-        except BenchlibError as reason:
-            yield f"left out: {reason}"
+        if is_overview(notebook_parameters(path)) and not pages:
+            files.remove(site.reports_root() / f"{path.stem}.html")
+        elif is_overview(notebook_parameters(path)):
+            try:
+                yield f"page: {_overview(path, given, pages)}"
+            except BenchlibError as reason:
+                yield f"left out: {reason}"
 
 
 # --- making a page --------------------------------------------------------------------
 
 
-def is_overview(parameters: Mapping[str, Parameter]) -> bool:
+def is_overview(parameters: Mapping[str, Any]) -> bool:
     """Return whether a notebook shows several studies and runs none."""
     return "factor" in parameters and not parameters.keys() & {"levels", "grid"}
 
 
-def _overview(root: Path, path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = ()) -> Path:
+def _overview(path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = ()) -> Path:
     """Make the page of several studies, unless nothing has changed."""
-    from benchlib.report import site
-    from benchlib.report.page import render_notebook
-
-    made, mark = root / f"{path.stem}.html", site.overview_mark(path, pages)
+    made, mark = site.reports_root() / f"{path.stem}.html", site.overview_mark(path, pages)
     if pages and made.is_file() and mark in made.read_text("utf-8"):
         return made
-    notebook = _executed(path, _known(path, {"run": False, **given}), root / f"{path.stem}.ipynb")
-    write_notebook(notebook, root / f"{path.stem}.ipynb")
-    title, address = path.stem.replace("_", " ").capitalize(), site.address_of(made.name)
-    text = render_notebook(title, notebook, address=address)
-    write_file(made, text.replace("</body>", f"<!-- {mark} -->\n</body>"))
-    return made
+    executed = made.with_suffix(".ipynb")
+    notebook = execute(path, _known(path, {"run": False, **given}), executed)
+    import nbformat  # loaded by now
 
+    from benchlib.report.page import notebook_parts
 
-def _executed(
-    path: Path,
-    given: Mapping[str, Any],
-    failed: Path,
-    listen: Listen = lambda line: None,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Node:
-    """Execute a notebook; if it fails, save it with the traceback."""
-    try:
-        return execute(path, given, listen, meanwhile)
-    except NotebookError as reason:
-        if reason.notebook is not None:
-            write_notebook(reason.notebook, failed)
-        raise StudyError(f"{reason} (see {failed})") from None
+    write_file(executed, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
+    title = path.stem.replace("_", " ").capitalize()
+    return site.write_page(path.stem, "notebook.html.j2", title=title, mark=mark, **notebook_parts(notebook))
 
 
 def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,19 +263,15 @@ def _showing(notebook: str | None) -> tuple[Path, bool]:
     return own or find_notebook("template"), bool(own)
 
 
-def has_page(root: Path, data: PageData) -> bool:
+def has_page(data: PageData) -> bool:
     """Return whether a study's present notebook made its page."""
     path, _ = _showing(data.notebook)
-    return data.page == _page_mark(data.fingerprint, path) and (root / f"{data.name}.html").is_file()
+    made = site.reports_root() / f"{data.name}.html"
+    return data.page == _page_mark(data.fingerprint, path) and made.is_file()
 
 
 def _page_mark(fingerprint: str, notebook: Path) -> str:
     return hashlib.sha256(fingerprint.encode() + notebook.read_bytes()).hexdigest()
-
-
-def _import_page() -> None:
-    import benchlib.report.page
-    import benchlib.study.frames  # noqa: F401
 
 
 def make_page(name: str, notebook: Path | None = None, executed: Node | None = None) -> PageData:
@@ -314,8 +280,6 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     Raises:
         BenchlibError: there is no such study, the notebook failed, or the study compares nothing.
     """
-    from benchlib.report import site
-
     root, folder = site.reports_root(), StudyFolder(name)
     fingerprint, saved = site.study_fingerprint(folder, site.code_fingerprint()), folder.read()
     path, own = (notebook, True) if notebook else _showing(saved.notebook)
@@ -324,11 +288,8 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
         site.judged(name)  # raises the error, before the notebook runs in vain
     if executed is None:
         values = {**(saved.parameters if own else {}), "study": name, "run": False}
-        failed = root / f"{name}.ipynb"
-        # what is needed afterwards takes seconds to import, and the kernel is a process of its own
-        executed = _executed(path, _known(path, values), failed, meanwhile=_import_page)
-    from benchlib.report.model import page_data, repeat_command
-    from benchlib.report.page import render_page, shown_frames
+        executed = execute(path, _known(path, values), root / f"{name}.ipynb")
+    from benchlib.report.page import notebook_parts, shown_frames
     from benchlib.study.experiment import Experiment
     from benchlib.study.frames import OpenStudy, as_data
 
@@ -340,19 +301,17 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
     if "effects" in frames:
         if "queries" not in frames:  # 'benchlib check --by query' reads them
             frames["queries"] = as_data(study.by_query())
-        parts = (frames.get(kind) for kind in ("effects", "limits", "setup", "queries"))
-        data = page_data(study.study, *parts, name=name, missing=study.missing)  # type: ignore[arg-type]
+        data = page_data(study.study, frames, name=name, missing=study.missing)
     else:  # a notebook that compares nothing
         data = site.judged(name)
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
     downloads = write_downloads(root, study, executed, hidden)
-    address = site.address_of(f"{name}.html")
     # a screening or a survey is no comparison of levels
     declared = study.study.declared
-    repeat = (
-        "" if declared.screen or declared.survey else repeat_command(name, without(study.comparison, hidden))
-    )
-    write_file(root / f"{name}.html", render_page(data, executed, downloads, repeat, address))
+    repeated = not (declared.screen or declared.survey)
+    repeat = repeat_command(name, without(study.comparison, hidden)) if repeated else ""
+    shown = {"data": data, "downloads": downloads, "repeat": repeat}
+    site.write_page(name, "page.html.j2", **shown, **notebook_parts(executed, titled=True))
     site.keep(data)
     return data
 

@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 import benchlib
-from benchlib.errors import BenchlibError, InputError, StudyError
+from benchlib.errors import BenchlibError, InputError, StudyError, os_errors_as
 from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.plan.words import scrubbed
-from benchlib.report.model import Answer, PageData, ordered, page_data
-from benchlib.report.notebooks import write_file
-from benchlib.study.store import StudyFolder, notebooks, project_root, walk
+from benchlib.report.model import PageData, ordered, page_data
+from benchlib.study.store import StudyFolder, notebooks, project_root, stamp, walk
 
 REPORTS_VARIABLE, ADDRESS_VARIABLE = "BENCHLIB_REPORTS", "BENCHLIB_ADDRESS"
 _PACKAGES = ("jinja2", "matplotlib", "mistune", "nh3", "numpy", "pandas", "papermill", "scipy", "seaborn")
@@ -52,6 +51,19 @@ def writable_root() -> Path:
     return root
 
 
+def write_file(path: Path, text: str) -> None:
+    """Write a file of the site.
+
+    Raises:
+        StudyError: the disk refused.
+        PreflightError: the folder is not trusted.
+    """
+    advice = "free some space, make it writable, or name another folder"
+    with os_errors_as(StudyError, f"cannot write {path}: {advice}"):
+        files.make(path.parent)
+        files.write(path, text)
+
+
 # --- the data of a page -----------------------------------------------------------------
 
 
@@ -76,15 +88,17 @@ def judged(name: str, metric: str = "") -> PageData:
         effects = screen(trials, study.signs, metric=measured, margin=study.margin, alpha=study.alpha)
     else:
         effects = compare(trials, **{**study.comparison, "metric": measured})
-    frames = (as_data(frame) for frame in (effects, study.limits(effects), study.setup, study.by_query()))
-    return page_data(study.study, *frames, name=name, missing=study.missing)
+    frames = map(as_data, (effects, study.limits(effects), study.setup, study.by_query()))
+    by_kind = {frame["kind"]: frame for frame in frames}
+    return page_data(study.study, by_kind, name=name, missing=study.missing)
 
 
-def saved_page(name: str, root: Path | None = None) -> PageData | None:
-    """Return a page's saved data, current or not."""
+def saved_page(folder: StudyFolder, code: str = "") -> PageData | None:
+    """Return a page's saved data; with ``code``, only if they are of this code and the study as it is."""
     with contextlib.suppress(OSError, ValidationError):
-        data = PageData.model_validate_json(files.read_plain((root or reports_root()) / f"{name}.json"))
-        return data if data.name == name else None
+        data = PageData.model_validate_json(files.read_plain(reports_root() / f"{folder.name}.json"))
+        if data.name == folder.name and (not code or data.fingerprint == study_fingerprint(folder, code)):
+            return data
     return None
 
 
@@ -95,11 +109,11 @@ def data_of(name: str) -> PageData:
         InputError: there is no such study, or it is damaged.
         StudyError: too few trials to compare anything.
     """
-    folder = StudyFolder(name)
+    folder, code = StudyFolder(name), code_fingerprint()
     folder.read()
-    fingerprint = study_fingerprint(folder, code_fingerprint())
-    if (data := saved_page(name)) and data.fingerprint == fingerprint:
+    if data := saved_page(folder, code):
         return data
+    fingerprint = study_fingerprint(folder, code)
     data = judged(name).model_copy(update={"fingerprint": fingerprint})
     if reports_root().is_dir():
         with contextlib.suppress(BenchlibError):  # the folder may not be writable
@@ -122,13 +136,12 @@ def pages_and_others(
     Raises:
         InputError: there is no such study.
     """
-    code, pages, changed, root = code_fingerprint(), list[PageData](), list[str](), reports_root()
-    for name in names:
-        StudyFolder(name).read()
-    saved = {path.stem for path in root.glob("*.json")}
-    for folder in [StudyFolder(name) for name in names] or walk():
-        data = saved_page(folder.name, root) if folder.name in saved else None
-        if data and (not judge or data.fingerprint == study_fingerprint(folder, code)):
+    pages, changed, code = list[PageData](), list[str](), code_fingerprint() if judge else ""
+    named = [StudyFolder(name) for name in names]
+    for folder in named:
+        folder.read()
+    for folder in named or walk():
+        if data := saved_page(folder, code):
             pages.append(data)
         else:
             changed.append(folder.name)
@@ -144,27 +157,31 @@ def pages_and_others(
 # --- pages that show several studies -----------------------------------------------------
 
 
-def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str]) -> Path:
+def write_page(name: str, template: str, **values: Any) -> Path:
+    """Write a page of the site; return its path."""
+    from benchlib.report.page import render
+
+    path = reports_root() / f"{name}.html"
+    write_file(path, render(template, address=address_of(path.name), **values))
+    return path
+
+
+def write_site(pages: Sequence[PageData], others: Mapping[str, str]) -> Path:
     """Write index, all comparisons and method; return the index's path."""
     from benchlib.report.bars import Axis
-    from benchlib.report.page import render, render_prose
+    from benchlib.report.page import prose_parts
 
+    root = reports_root()
     there = {path.stem for path in root.glob("*.html")}
     with_page = [page for page in pages if page.name in there and page.answers]
     by_factor = dict[str, list[PageData]]()
     for page in with_page:
         by_factor.setdefault(page.notebook, []).append(page)
     rows: list[dict[str, Any]] = [
-        {
-            "page": of[0],
-            "answer": of[0].answers[0],
-            "more": sum(len(page.comparisons) - len(page.controls) for page in of) - 1,
-        }
+        {"page": of[0], "answer": of[0].answers[0], "more": sum(len(page.effects) for page in of) - 1}
         for of in by_factor.values()
     ]
-    every: list[Answer] = [
-        answer for page in with_page for answer in page.comparisons if answer.level not in page.controls
-    ]
+    every = [answer for page in with_page for answer in page.effects]
     verdicts = list(dict.fromkeys(answer.verdict for answer in every if answer.verdict))
     why = "it has no page yet: run 'benchlib report {}'".format
     left_out = {name: scrubbed(reason) for name, reason in others.items()}
@@ -173,23 +190,16 @@ def write_site(root: Path, pages: Sequence[PageData], others: Mapping[str, str])
     made = (root / "summary.html").read_text("utf-8") if "summary" in there else ""
     older = bool(made and summary and overview_mark(summary, pages) not in made)
     alphas = {row["page"].alpha for row in rows}
-    index = {
-        "rows": rows,
-        "axis": Axis.of([row["answer"] for row in rows]),
-        "confidence": f"{100 * (1 - alphas.pop()):.6g} % " if len(alphas) == 1 else "",
-        "count": len(every),
-        "pages": there,
-    }
-    table = {"pages": with_page, "axis": Axis.of(every), "factors": [*by_factor], "verdicts": verdicts}
-    for name, values in {
-        "index": {**index, "left_out": left_out, "older": older},
-        "comparisons": table,
-    }.items():
-        text = render(f"{name}.html.j2", address=address_of(f"{name}.html"), **values)
-        write_file(root / f"{name}.html", text)
-    method = render_prose("How a verdict is made", _METHOD.read_text("utf-8"), address_of("methodology.html"))
-    write_file(root / "methodology.html", method)
-    return root / "index.html"
+    confidence = f"{100 * (1 - alphas.pop()):.6g} % " if len(alphas) == 1 else ""
+    first, axis = Axis.of([row["answer"] for row in rows]), Axis.of(every)
+    factors = [*by_factor]
+    write_page(
+        "comparisons", "comparisons.html.j2", pages=with_page, axis=axis, factors=factors, verdicts=verdicts
+    )
+    method = prose_parts(_METHOD.read_text("utf-8"))
+    write_page("methodology", "prose.html.j2", title="How a verdict is made", **method)
+    told = {"left_out": left_out, "older": older, "confidence": confidence, "count": len(every)}
+    return write_page("index", "index.html.j2", rows=rows, axis=first, pages=there, **told)
 
 
 def overview_mark(notebook: Path, pages: Sequence[PageData]) -> str:
@@ -215,17 +225,10 @@ def code_fingerprint() -> str:
 
 def study_fingerprint(folder: StudyFolder, code: str) -> str:
     """Return the fingerprint of the code and a study's files (without their contents)."""
-    digest, top = hashlib.sha256(code.encode()), str(folder.path)
-    for name, status in sorted(_below(top, 2)):
-        digest.update(repr((name, status.st_size, status.st_mtime_ns)).encode())
-    return digest.hexdigest()
-
-
-def _below(top: str, depth: int, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Yield entries to a depth, without following links."""
-    with contextlib.suppress(OSError), os.scandir(top) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                yield f"{prefix}{entry.name}", entry.stat(follow_symlinks=False)
-                if depth > 1 and entry.is_dir(follow_symlinks=False):
-                    yield from _below(entry.path, depth - 1, f"{prefix}{entry.name}/")
+    paths = list[str]()
+    for top, folders, names in os.walk(folder.path):
+        paths += (f"{top}/{name}" for name in (*folders, *names))
+        if top != str(folder.path):  # trials have no folders of ours
+            folders.clear()
+    stamps = ((path.removeprefix(str(folder.path)), stamp(path)[:2]) for path in sorted(paths))
+    return hashlib.sha256(repr((code, *stamps)).encode()).hexdigest()

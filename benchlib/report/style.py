@@ -41,6 +41,11 @@ class Look:
         """The colour on a light page."""
         return LIGHT[self.hue]
 
+    @property
+    def face(self) -> str:
+        """The colour inside the mark."""
+        return self.colour if self.filled else PAPER
+
 
 _UNKNOWN = Look("muted", "o", "–", filled=False)
 MARKS = {

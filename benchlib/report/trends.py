@@ -11,12 +11,10 @@ from matplotlib import pyplot as plt
 
 from benchlib.errors import BenchlibError, InputError
 from benchlib.plan.metrics import metric as known_metric
-from benchlib.plan.metrics import percent_words
 from benchlib.report import plot, site
 from benchlib.report.display import figure_output
-from benchlib.report.model import PageData
-from benchlib.report.notebooks import write_file
-from benchlib.report.page import cleaned, output_part, render
+from benchlib.report.model import PageData, change_words
+from benchlib.report.page import cleaned, output_part
 from benchlib.stats.between import ENDS, WITHOUT, between, change_points
 from benchlib.study.frames import guarded
 from benchlib.study.store import walk
@@ -47,13 +45,12 @@ def compare(names: Sequence[str]) -> tuple[pd.DataFrame, Path]:
     words = frame[["study"]].assign(comparison=comparison, verdict=frame["verdict"])
     for heading, ending in {"first": "_first", "second": "_second", "difference": ""}.items():
         words[heading] = _changes(frame, ending)
-    setups = (
-        pd.DataFrame({name: each.setup for name, each in studies.items()}).rename_axis("what").reset_index()
-    )
+    setups = pd.DataFrame({name: each.setup for name, each in studies.items()})
     drawn = frame.assign(level=frame["level"] + " (" + frame["study"] + ")")
     drawn.attrs = how | {"title": "effect"}
     title = f"{', '.join(studies)}: the same effects?"
-    return words, _publish(f"compare~{'~'.join(studies)}", title, [plot.effects(drawn), words, setups], frame)
+    parts = [plot.effects(drawn), words, setups.rename_axis("what").reset_index()]
+    return words, _publish(f"compare~{'~'.join(studies)}", title, parts, frame)
 
 
 def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], Path]:
@@ -114,14 +111,12 @@ def history(notebook: str, metric: str = "") -> tuple[pd.DataFrame, list[str], P
 
 
 def _effects(data: PageData) -> pd.DataFrame:
-    rows = [answer.model_dump() for answer in data.comparisons if answer.level not in data.controls]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([answer.model_dump() for answer in data.effects])
 
 
 def _changes(frame: pd.DataFrame, ending: str = "") -> list[str]:
     """Return changes in words, from columns that end in ``ending``."""
-    words = [percent_words(*row) for row in frame[[f"{end}{ending}" for end in ENDS]].to_numpy(float)]
-    return [f"{change} ({interval})" if interval else change.replace("–", "") for change, interval in words]
+    return [change_words(*row) for row in frame[[f"{end}{ending}" for end in ENDS]].to_numpy(float)]
 
 
 def _load(plan: Any) -> tuple[object, ...]:
@@ -137,7 +132,7 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
     root = site.writable_root()
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    write_file(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
+    site.write_file(root / f"{name}.csv", frame.map(guarded).to_csv(index=False))
     cells = list[dict[str, Any]]()
     for number, part in enumerate(parts, 1):
         if isinstance(part, pd.DataFrame):
@@ -147,9 +142,6 @@ def _publish(name: str, title: str, parts: Sequence[Any], frame: pd.DataFrame) -
             plt.close(part.get_figure())
         cells.append({"code": "", "outputs": [{**output, "number": number}]})
     cells.append({"prose": Markup('<p><a href="{}.csv">numbers (CSV)</a></p>').format(name)})
-    page = root / f"{name}.html"
     if not (root / "methodology.html").is_file():
-        site.write_site(root, *site.pages_and_others())
-    address = site.address_of(page.name)
-    write_file(page, render("notebook.html.j2", title=title, cells=cells, contents=[], address=address))
-    return page
+        site.write_site(*site.pages_and_others())
+    return site.write_page(name, "notebook.html.j2", title=title, cells=cells, contents=[])

@@ -140,7 +140,7 @@ esac; done; done"""
 EXECUTE = """
 import sys, pathlib
 from benchlib.report.execute import execute
-execute(pathlib.Path(sys.argv[1]), {})
+execute(pathlib.Path(sys.argv[1]), {}, pathlib.Path('failed.ipynb'))
 """
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from report_parts import answer
 
-from benchlib.report.bars import Axis, has_bar
+from benchlib.report.bars import Axis
 
 
 @pytest.mark.parametrize("ends", [[], [(1, 0.2, 2)], [(-50, -60, -40), (800, 700, 900)], [(0, -math.inf, math.inf)]])  # fmt: skip
@@ -28,7 +28,7 @@ def test_small_changes_are_labelled_in_percent_and_large_ones_as_factors():
 
 def test_what_is_invalid_or_has_no_interval_has_no_bar_and_moves_no_axis():
     invalid = answer("invalid", percent_change=900.0, ci_low=800.0, ci_high=999.0)
-    assert not has_bar(invalid)
-    assert not has_bar(answer("inconclusive", ci_low=math.nan))
-    assert has_bar(answer("faster"))
+    assert not invalid.has_bar
+    assert not answer("inconclusive", ci_low=math.nan).has_bar
+    assert answer("faster").has_bar
     assert Axis.of([answer("faster"), invalid]) == Axis.of([answer("faster")])

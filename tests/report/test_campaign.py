@@ -45,9 +45,8 @@ class Campaign:
 
     def rows(self) -> list[str]:
         """The cells of the page of progress, without the last line of a study."""
-        rows = re.findall(
-            r"<tr><th scope=\"row\">(.*?)</tr>", (self.folder / "reports/campaign.html").read_text()
-        )
+        page = (self.folder / "reports/campaign.html").read_text()
+        rows = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", page)
         cells = [re.sub("<.*?>", "|", row).split("|") for row in rows]
         return [" ".join(filter(None, row[:-2])) for row in cells]
 
@@ -66,9 +65,7 @@ def made(notebook_of, data_root, tmp_path, monkeypatch):
 def test_studies_run_by_priority_after_an_estimate_and_run_once(made):
     lines = made.run(THREE)
     assert made.ran == ["b", "a", "c"]
-    assert re.match(
-        r"3 studies, 27 missing trials, about 10 min; at most 100 MiB at a time of [\d,]+ MiB", lines[0]
-    )
+    assert lines[0].startswith("3 studies, 27 missing trials, about 10 min; at most 100 MiB at a time of ")
     assert [line for line in lines if "faster" in line] == ["b is faster.", "a is faster.", "c is faster."]
     assert lines[-1] == "done: 3 studies"
     assert made.rows() == [f"{name} done 9 of 9" for name in "bac"]
@@ -78,11 +75,8 @@ def test_studies_run_by_priority_after_an_estimate_and_run_once(made):
 
 
 def test_a_study_that_fails_is_left_out_told_to_the_user_and_tried_again(made):
-    made.failing = {
-        "b": [StudyError("no space")],
-        "a": [HostBusyError("another run")],
-        "c": [KeyError("a fault")],
-    }
+    no_space, busy, fault = StudyError("no space"), HostBusyError("another run"), KeyError("a fault")
+    made.failing = {"b": [no_space], "a": [busy], "c": [fault]}
     command = shlex.quote('echo "$BENCHLIB_OUTCOME $BENCHLIB_STUDY" >>told')
     text = f"notify: {command}\nstudies:\n{THREE}"
     with pytest.raises(StudyError, match=r"2 of 3 studies failed: b, c: see .*campaign\.html") as failed:
@@ -129,7 +123,7 @@ def test_an_entry_takes_a_file_and_a_saved_study_with_another_plan_is_refused(ma
     made.run("- {notebook: template, name: a, file: four}")
     assert StudyFolder("a").read().plan.load.clients == 4
     with pytest.raises(
-        InputError, match=r"entry 1 .template.: study 'a' exists with another plan \(load.clients\)"
+        InputError, match=r"1 .template.: study 'a' exists with another plan \(load.clients\)"
     ):
         made.run("- {notebook: template, name: a, file: four, parameters: {clients: 5}}")
 

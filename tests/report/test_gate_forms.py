@@ -75,13 +75,6 @@ def test_what_has_nothing_to_compare_cannot_be_said(kept, folder_of):
         gate_study("nope", None)
 
 
-def test_where_lower_is_better_a_rise_is_slower():
-    row = {"level": "x", "against": "y", "n": 9, "percent_change": 8.0, "ci_low": 7.0, "ci_high": 9.0, "verdict": "slower"}  # fmt: skip
-    attrs = {"controls": [], "blocks": 9, "margin": 0.03, "higher_is_better": False}
-    ((outcome, *_),) = gated("a", [row | {"equal_low": 7.0, "equal_high": 9.0}], attrs, 0.03)
-    assert outcome == SLOWER
-
-
 words = st.text(min_size=1)
 ROW = {"n": 9, "percent_change": -8.0, "ci_low": -9.0, "ci_high": -7.0, "equal_low": -9.0, "equal_high": -7.0}
 ATTRS = {"controls": [], "blocks": 9, "margin": 0.03, "higher_is_better": True}
@@ -89,8 +82,8 @@ ATTRS = {"controls": [], "blocks": 9, "margin": 0.03, "higher_is_better": True}
 
 def of_any_text(level: str, limit: str) -> list[Row]:
     """A row that is slower and one that is invalid, of a level and for a reason of that name."""
-    rows = [{**ROW, "level": level, "against": level, "verdict": verdict, "limit": limit} for verdict in ("slower", "invalid")]  # fmt: skip
-    return gated("a", rows, ATTRS, 0.03)
+    row = {**ROW, "level": level, "against": level, "limit": limit}
+    return gated("a", [{**row, "verdict": verdict} for verdict in ("slower", "invalid")], ATTRS, 0.03)
 
 
 @given(words, words)
@@ -102,9 +95,7 @@ def test_any_text_is_well_formed_xml_and_says_the_same(level, limit):
     assert (len(suite.findall("*/failure")), len(suite.findall("*/error"))) == (1, 1)
 
 
-HOSTILE = (
-    "<script>alert(1)</script> | [x](http://evil) @all `code` **bold**\n| new | row |\n# heading \x1b[31m"
-)
+HOSTILE = "<script>x</script> | [x](http://evil) @all `code` **bold**\n| new | row |\n# heading \x1b[31m"
 
 
 def test_nobody_s_text_is_obeyed_in_markdown():

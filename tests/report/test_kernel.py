@@ -6,13 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
-import nbformat.v4 as v4
 import pytest
 
 from benchlib.errors import BenchlibError, StudyError
 from benchlib.report.execute import find_notebook
-from benchlib.report.notebooks import write_file
+from benchlib.report.site import write_file
 from benchlib.study.store import notebooks
 
 SHADOWING = [
@@ -23,31 +21,32 @@ EVIL = "import os\nopen(os.environ['PWNED'], 'a').write(__file__)\n"
 DRIVER = """
 import sys, pathlib
 from benchlib.report.execute import execute
-print(*(output["text"] for output in execute(pathlib.Path(sys.argv[1]), {})["cells"][-1]["outputs"]))
+made = execute(pathlib.Path(sys.argv[1]), {}, pathlib.Path("failed.ipynb"))
+print(*(output["text"] for output in made["cells"][-1]["outputs"]))
 """
 
 
-def run(project: Path, source: str) -> str:
-    """Execute a notebook of one cell in a project, as a command does; return what the cell printed."""
-    parameters = 'factor: str = "x"  # its name\nrun: bool = False  # nothing runs'
-    cells = [v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}), v4.new_code_cell(source)]
-    (project / "notebooks").mkdir()
-    nbformat.write(v4.new_notebook(cells=cells), project / "notebooks" / "x.ipynb")
-    words = [sys.executable, "-P", "-c", DRIVER, "notebooks/x.ipynb"]
-    environment = {**os.environ, "PWNED": str(project / "pwned")}
-    done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(notebook_of, tmp_path):
+    """Executes a notebook of one cell, as a command does; returns what the cell printed."""
+
+    def execute(source: str) -> str:
+        notebook_of(source, name="x", parameters='factor: str = "x"  # its name')
+        words = [sys.executable, "-P", "-c", DRIVER, "notebooks/x.ipynb"]
+        environment = {**os.environ, "PWNED": str(tmp_path / "pwned")}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return execute
 
 
-def test_the_working_folder_stands_in_for_no_module_and_its_own_can_be_imported(tmp_path: Path) -> None:
+def test_the_working_folder_stands_in_for_no_module_and_its_own_can_be_imported(run, tmp_path: Path) -> None:
     for name in SHADOWING:
         (tmp_path / f"{name}.py").write_text(EVIL)
     (tmp_path / "beside_the_notebooks.py").write_text("ANSWER = 42")
-    source = (
-        "import bdb, json, matplotlib, benchlib, beside_the_notebooks\nprint(beside_the_notebooks.ANSWER)"
-    )
-    assert run(tmp_path, source).strip() == "42"
+    modules = "bdb, json, matplotlib, benchlib, beside_the_notebooks"
+    assert run(f"import {modules}\nprint(beside_the_notebooks.ANSWER)") == "42"
     assert not (tmp_path / "pwned").exists()
     assert not list(tmp_path.glob("*ipc*")), "its sockets lie in a folder of its own"
 
@@ -76,8 +75,8 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_a_long_temporary_folder_is_no_obstacle_to_the_sockets_of_a_kernel(
-    tmp_path: Path, monkeypatch
+    run, tmp_path, monkeypatch
 ) -> None:
     (tmp_path / ("ä" * 100)).mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("ä" * 100)))
-    assert run(tmp_path, "print(42)").strip() == "42"
+    assert run("print(42)") == "42"

@@ -8,7 +8,7 @@ from report_parts import answer, code, displayed, notebook, printed, prose
 
 from benchlib.report.display import ABOUT
 from benchlib.report.model import Limit
-from benchlib.report.page import cleaned, render_page, render_prose, shown_frames
+from benchlib.report.page import cleaned, notebook_parts, render, shown_frames
 
 EVIL = """</pre></style></title><script>zapped(1)</script>"' onmouseover=zapped(2) <svg onload=zapped(3)><style>@import '//evil.example'</style></svg>
 <img src=https://evil.example/a.png onerror=zapped(4)><a href="javascript:zapped(5)">a</a><iframe src=//evil.example></iframe>
@@ -21,13 +21,15 @@ MARKDOWN = f"{EVIL}\n\n[b](javascript:zapped(7)) ![c](https://evil.example/b.png
 def page(page_of):
     """Renders cells as the page of a small study."""
 
-    def render(*cells, about=None, downloads=None, **more):
-        data = page_of(tuned=10.0, about=about)
-        return render_page(
-            data, notebook(*cells), downloads or {}, "benchlib analyze mine.trials.csv", **more
-        )
+    def make(*cells, about=None, downloads=(), **more):
+        told = {
+            "data": page_of(tuned=10.0, about=about),
+            "downloads": dict(downloads),
+            "repeat": "benchlib analyze",
+        }
+        return render("page.html.j2", **told, **notebook_parts(notebook(*cells), titled=True), **more)
 
-    return render
+    return make
 
 
 def parsed(html):
@@ -142,22 +144,19 @@ def test_headings_are_the_contents_and_each_anchor_is_there_once(page):
     assert {*links} <= {*anchors}
     assert [link for link in links if "effect" in link] == ["The-effect", "The-effect-2"]
     assert len(tree.find_all("h1")) == 1
-    assert parsed(render_prose("Method", "## One\n\nwords")).find("h1").get_text() == "Method"
 
 
 def test_where_the_site_is_published_links_lead_there(page):
-    tree = parsed(
-        page(downloads={"mine.trials.csv": "trials"}, address="https://example.org/bench/mine.html")
-    )
+    html = page(downloads={"mine.trials.csv": "trials"}, address="https://example.org/bench/mine.html")
+    tree = parsed(html)
     (link,) = [a["href"] for a in tree.find_all("a") if a.get_text() == "trials"]
     assert link == "https://example.org/bench/mine.trials.csv"
 
 
 def test_the_data_of_a_page_are_those_of_the_whole_frame_though_a_part_is_shown_later():
     def frame(kind, *rows):
-        return code(
-            "x", displayed(data={"kind": kind, "rows": [{"level": row} for row in rows], "attrs": {}})
-        )
+        data = {"kind": kind, "rows": [{"level": row} for row in rows], "attrs": {}}
+        return code("x", displayed(data=data))
 
     whole = notebook(frame("effects", "a", "b"), frame("limits", "x"), frame("effects", "b"))
     frames = shown_frames(whole)

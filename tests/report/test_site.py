@@ -5,7 +5,6 @@ from bs4 import BeautifulSoup
 
 from benchlib.errors import InputError, StudyError
 from benchlib.report import site
-from benchlib.study.store import StudyFolder
 
 
 def parsed(path):
@@ -30,7 +29,7 @@ def test_the_index_has_a_row_a_factor_and_the_comparisons_have_one_each(root, pa
     pages = [page.model_copy(update={"alpha": 0.005}) for page in pages]
     for page in pages[:3]:
         (root / f"{page.name}.html").touch()
-    index = site.write_site(root, pages, {"hurt": "/home/me/data/study.json is <damaged>"})
+    index = site.write_site(pages, {"hurt": "/home/me/data/study.json is <damaged>"})
     first, second = rows(index)
     assert "Memory" in first[0]
     assert "Storage" in second[0]
@@ -53,7 +52,7 @@ def test_nobody_s_name_is_obeyed_on_the_site(root, page_of):
         about={"title": evil, "question": evil, "notebook": evil, "name": "mine", "created": evil}, tuned=1.0
     )
     (root / "mine.html").touch()
-    site.write_site(root, [page], {evil: evil})
+    site.write_site([page], {evil: evil})
     for name in ("index.html", "comparisons.html"):
         tree = parsed(root / name)
         assert len(tree.find_all("script")) == 1
@@ -62,7 +61,7 @@ def test_nobody_s_name_is_obeyed_on_the_site(root, page_of):
 
 
 def test_a_site_of_nothing_says_how_to_begin(root):
-    assert "No study is saved yet" in parsed(site.write_site(root, [], {})).get_text()
+    assert "No study is saved yet" in parsed(site.write_site([], {})).get_text()
 
 
 def test_what_lies_beside_the_page_is_used_until_study_or_code_changes(kept, root, monkeypatch):
@@ -99,16 +98,3 @@ def test_what_cannot_be_judged_is_left_out_with_its_reason(kept, folder_of, root
     for name, kind in (("nope", InputError), ("hurt", InputError), ("bare", StudyError)):
         with pytest.raises(kind, match=name):
             site.data_of(name)
-
-
-def test_a_saved_study_is_judged_by_another_metric_too(kept):
-    kept("one", 25)
-    page = site.judged("one", "latency_average_ms")
-    assert (page.metric, page.answers[0].verdict) == ("latency_average_ms", "faster")
-    assert page.answers[0].percent_change == pytest.approx(-20, abs=1)
-
-
-def test_an_unfinished_study_says_what_is_missing(kept):
-    folder = kept("one")
-    StudyFolder("one").set_aside(folder.read().trials[-1].id)
-    assert site.judged("one").complete.startswith("1 ")
