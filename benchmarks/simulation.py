@@ -156,6 +156,26 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
     }
 
 
+def simulate_families(situation: Situation, answers: int, *, sessions: int, seed: int) -> dict[str, float]:
+    """Return how often studies claim something false in each family, as ``analyze`` judges its levels.
+
+    The last ``answers`` levels are the answers; all others are exploratory. ``different``: any level without an
+    effect is called faster or slower; ``equivalent``: any level at the margin's edge is called equivalent.
+    """
+    logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
+    arms, last = 1 + situation.controls, situation.levels - answers
+    families = {"answers": [*range(arms), *range(last, situation.levels)], "exploratory": [*range(last)]}
+    rates = {
+        name: getattr(situation, name) for name in ("blocks", "controls", "noisy", "ratio", "stalls", "tails")
+    }
+    rates |= {"answers": answers, "exploratory": last - arms}
+    for name, levels in families.items():
+        fit, _ = judge(logs[:, :, levels], situation.controls)
+        rates[f"{name}_different"] = float(fit.different.any(axis=1).mean())
+        rates[f"{name}_equivalent"] = float(fit.moved(np.log1p(MARGIN)).equivalent().any(axis=1).mean())
+    return rates
+
+
 def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> pd.DataFrame:
     """Return the power of the verdict for +5 % at 3 to 9 blocks: ``levels, controls, blocks, power, over_oracle``.
 

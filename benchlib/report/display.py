@@ -18,7 +18,8 @@ from benchlib.plan.metrics import number_words
 from benchlib.report.notebooks import ABOUT, DATA
 from benchlib.report.style import DARK, LIGHT
 from benchlib.stats import queries
-from benchlib.stats.effects import SHOWN
+from benchlib.stats.effects import SHOWN, readable
+from benchlib.stats.limits import EXPLORATORY
 from benchlib.study.frames import as_data
 
 _KINDS = {
@@ -58,8 +59,10 @@ def _table(frame: pd.DataFrame) -> str:
         return "<p>No rows.</p>"
     kind = frame.attrs.get("kind")
     if kind in _READ and _KINDS[kind] <= {*frame.columns}:
-        frame = frame[[name for name in _READ[kind] if name in frame]]
+        apart = (frame["family"] == EXPLORATORY).any() if "family" in frame else False
+        frame = frame[[name for name in [*_READ[kind], *["family"] * apart] if name in frame]]
     named = any(frame.index.names)
+    frame = readable(frame)
     shown = frame.reset_index(allow_duplicates=True).rename_axis(columns=None) if named else frame
     numbered = named or isinstance(frame.index, pd.RangeIndex) or frame.index.dtype.kind == "i"
     return str(shown.where(shown.notna()).to_html(index=not numbered, na_rep="", max_rows=_MOST_ROWS))

@@ -6,9 +6,10 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from benchlib.plan.metrics import percent_words
+from benchlib.plan.metrics import most_stated, percent_words
 from benchlib.report.display import described
 from benchlib.report.style import BAND, BLUE, INK, MUTED, PAPER, mark_of
+from benchlib.stats.limits import ANSWER, EXPLORATORY
 
 _WIDTH, _CELL, _ROOM = 9.6, 0.85, 8.4
 """Inches: the width of a figure, the least width of a cell, and the width of all cells of a figure."""
@@ -19,6 +20,8 @@ _PALE = 0.12
 """The strength of the colour of a surveyed cell that does not stand out."""
 _SURVEYED = "A survey: bold cells stand out and are not confirmed; pale cells do not stand out."
 _MEAN = "geometric\nmean"
+APART = "Answers are judged together, and all other comparisons together (exploratory)."
+"""Said where a study has both families."""
 
 
 def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
@@ -74,7 +77,9 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
     title = f"Change of {compared.attrs.get('title', 'the metric')} in each cell of the grid"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     caption = "Blue is better, orange is worse. "
-    caption += _SURVEYED if survey else "Bold: shown to differ, all cells judged together."
+    apart = {ANSWER, EXPLORATORY} <= {*compared.get("family", ())}
+    caption += _SURVEYED if survey else "Bold: shown to differ."
+    caption += f" {APART if apart else 'All cells are judged together.'}" * (not survey)
     caption += " In the means, the reference counts as no change." if shared else ""
     rows = compared[["against", "percent_change", "ci_low", "ci_high", "verdict"]]
     described(figure, caption, design.join(rows, how="inner").reset_index())
@@ -108,6 +113,7 @@ def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
         )
         points = points.reindex(order)
         points[points.index == reference] = 0.0
+        points["ci_high"] = points["ci_high"].clip(upper=points["percent_change"].map(most_stated))
         at = range(len(order))
         ax.axhspan(-margin, margin, color=BAND, linewidth=0)
         ax.axhline(0, color=INK, linewidth=0.8)
@@ -128,8 +134,10 @@ def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
         fontweight="bold",
     )
     single = any(warning["code"] == "survey" for warning in compared.attrs.get("warnings", ()))
-    caption = f"Blue bands: intervals, {'of single cells' if single else 'for all panels together'}; "
-    caption += "the grey band is the margin. Grey point: the reference."
+    apart = {ANSWER, EXPLORATORY} <= {*compared.get("family", ())}
+    together = "" if apart else ", for all panels together"
+    caption = f"Blue bands: intervals{', of single cells' if single else together}; "
+    caption += f"the grey band is the margin. Grey point: the reference.{f' {APART}' * apart}"
     described(
         figure, caption, cells[[*others, along, "against", "percent_change", "ci_low", "ci_high", "verdict"]]
     )

@@ -19,10 +19,11 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from benchlib.plan.metrics import METRICS
+from benchlib.plan.metrics import METRICS, ends_on_axis, signed
 from benchlib.report.display import described
-from benchlib.report.grids import CHANGES, ON_CELL, draw_grid, draw_multiples
+from benchlib.report.grids import APART, CHANGES, ON_CELL, draw_grid, draw_multiples
 from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, PAPER, SERIES, mark_of
+from benchlib.stats.limits import ANSWER, EXPLORATORY
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row."""
@@ -34,7 +35,8 @@ _MOST = 8
 """The most levels, or waits, in one chart."""
 _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
-_CI = {"errorbar": ("ci", 95), "seed": 1, "n_boot": 400}
+_CI: dict[str, Any] = {"errorbar": ("ci", 95), "seed": 1, "n_boot": 400}
+"""The interval of a single mean; it describes, and the study's error rate does not change it."""
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 _PALETTE = [LIGHT[name] for name in SERIES]
 _GREYS = ["#6e7480", "#8f95a0", "#b3b8c1"]
@@ -138,7 +140,7 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         ax.set_xlim(0, None)
         ax.xaxis.set_major_formatter(_COUNTS)
     summary = rows.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
-    caption = "A point is one trial. The bar is the mean with its 95 % interval."
+    caption = f"A point is one trial. The bar is the mean with its {_CI['errorbar'][1]} % interval."
     caption += " The axis is logarithmic." if wide else ""
     return _done(ax, f"{_title(y)} of each trial, by level", caption, summary)
 
@@ -186,29 +188,37 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     ax.set_yticks(range(len(rows)), names)
     ax.grid(axis="y", visible=False)
     title = attrs.get("title", "metric")
-    caption = "Lines: 95 % intervals."
+    caption = f"Lines: {_confidence(attrs)} intervals."
     if margin:
-        level = f"{100 * (1 - attrs.get('alpha', 0.05)):.6g} %"
         caption = (
-            f"Lines: simultaneous {level} intervals; thick: the interval that shows equivalence. "
+            f"Lines: simultaneous {_confidence(attrs)} intervals; thick: the interval that shows equivalence. "
             f"Shaded: the margin of ±{margin:g} %."
         )
+    if "family" in rows and {ANSWER, EXPLORATORY} <= {*rows["family"]}:
+        caption += f" {APART}"
     table = rows.filter([*dict.fromkeys((label, "level", "against", *_ENDS, "verdict"))])
     settings = {"xlabel": f"change of {title}", "ylabel": "", "ylim": (len(rows) - 0.5, -0.5)}
     return _done(ax, f"Change of {title} by level", caption, table, **settings)
 
 
+def _confidence(attrs: Mapping[Any, Any]) -> str:
+    return f"{100 * (1 - attrs.get('alpha', 0.05)):.6g} %"
+
+
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
     """Prepare an axis in percent, or in factors if changes are large."""
-    ends = percents.to_numpy(float)
+    reach = [ends_on_axis(*row) for row in percents[_ENDS].to_numpy(float)]
+    ends = np.append(percents.drop(columns=["ci_low", "ci_high"]).to_numpy(float), reach)
     ends = ends[np.isfinite(ends)]
     if not len(ends) or ends.max() < _FACTORS:
         ax.xaxis.set_major_formatter(_PERCENT)
         return float
     ax.set_xscale("log")
-    ax.set_xlim(min(1 + ends.min() / 100, 1.0) / 1.2, (1 + ends.max() / 100) * 1.2)
+    low, high = min(1 + ends.min() / 100, 1.0) / 1.2, (1 + ends.max() / 100) * 1.2
+    ax.set_xlim(low, high)
     _log_ticks(ax.xaxis, "{x:g} ×")
-    return lambda percent: 1 + percent / 100
+    # what lies beyond the axis ends just beyond it
+    return lambda percent: min(max(1 + percent / 100, low / 2), 2 * high)
 
 
 @styled
@@ -331,7 +341,7 @@ def curve(
     if rows[y].min() >= 0:
         ax.set_ylim(0, None)
     table = rows.groupby([*filter(None, (hue, x))], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
-    caption = "Points: means; bands: their 95 % intervals."
+    caption = f"Points: means; bands: their {_CI['errorbar'][1]} % intervals."
     return _done(ax, f"{_title(y)} by {_label(x)}", caption, table, xlabel=_label(x), ylabel=_label(y))
 
 
@@ -365,12 +375,12 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     names = {"percent": "percent_change", "low": "ci_low", "high": "ci_high", "verdict": "verdict"}
     rows = _rows(steps).rename(columns={f"step_{short}": name for short, name in names.items()})
-    totals = rows["total_percent"].map(lambda percent: f"{percent:+.1f} %".replace("-", "−"))
+    totals = rows["total_percent"].map(signed)
     rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")")
     rows = rows.drop(columns="against", errors="ignore")
     rows.attrs = {"title": "throughput", **steps.attrs}
     ax = effects.__wrapped__(rows, _axes(ax, 1.3 * len(rows)), "label")  # type: ignore[attr-defined]
-    caption = "Lines: simultaneous 95 % intervals of each step."
+    caption = f"Lines: simultaneous {_confidence(steps.attrs)} intervals of each step."
     return _done(ax, "What each step adds to the step before", caption, steps)
 
 
@@ -428,7 +438,7 @@ def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.plot(at["published_high"], at.index + 0.25, "D", color=ORANGE)
     ax.axvline(scale(0), color=INK, linewidth=0.8)
     ax.set_yticks(range(len(both)), both["figure"])
-    caption = "Lines: 95 % intervals here; diamonds: what was published."
+    caption = f"Lines: {_confidence(rows.attrs)} intervals here; diamonds: what was published."
     settings = {"xlabel": "change", "ylabel": "", "ylim": (len(both) - 0.4, -0.6)}
     return _done(ax, "Published beside measured", caption, both, **settings)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plan.metrics import Metric
-from benchlib.stats.limits import Concern
+from benchlib.stats.limits import ANSWER, Concern
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Analysis:
     ``sd`` (in the metric's unit), ``cv`` (percent).
 
     - ``against``: level → reference; ``differences``: ``block, level, percent``
-    - ``errors``: ``level, against, estimate, error, df, equal_low, equal_high``, on the log scale
+    - ``errors``: ``level, against, family, estimate, error, df, equal_low, equal_high``, on the log scale
     - ``residual_sd``: a trial's deviation in log units
     """
 
@@ -40,8 +40,8 @@ class Analysis:
 
     @property
     def asked(self) -> list[str]:
-        """Return the compared levels without controls."""
-        return [name for name in self.against if name not in self.controls]
+        """Return the levels that answer the question."""
+        return self.errors["level"][self.errors["family"].eq(ANSWER)].to_list()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of ``benchlib analyze --json``."""

@@ -3,6 +3,7 @@
 Alpha spending (Lan and DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987), by simulation.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -37,12 +38,31 @@ class SequentialPlan:
     alphas: tuple[float, ...]
 
 
-def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
-    """Return the analysis at the last look passed, and the reason to stop, or None."""
+def decide(
+    trials: pd.DataFrame,
+    looks: Sequence[int],
+    *,
+    controls: Sequence[str] = (),
+    answers: Collection[str] = (),
+    **arguments: Any,
+) -> tuple[Analysis, str | None]:
+    """Return the analysis at the last look passed, and the reason to stop, or None.
+
+    Each family spends its own error rate. The answers decide when to stop.
+    """
+    compared = {*trials["level"]} - {arguments["baseline"], *controls}
+    answering = compared & {*answers} if answers else compared
+    arms = 1 + len(controls)
+    plan, others = (
+        plan_looks(arms + max(len(family), 1), len(controls), tuple(looks))
+        for family in (answering, compared - answering or answering)
+    )
     sizes = trials.groupby("block")["level"].nunique()
     blocks = int((sizes == sizes.max()).sum())  # complete blocks only
     passed = sum(look <= blocks for look in plan.looks)
-    analysis = analyze(trials, alpha=plan.alphas[max(passed - 1, 0)], **arguments)
+    alpha, exploratory_alpha = (each.alphas[max(passed - 1, 0)] for each in (plan, others))
+    rates = {"alpha": alpha, "exploratory_alpha": exploratory_alpha}
+    analysis = analyze(trials, controls=controls, answers=answers, **rates, **arguments)
     verdicts = set(analysis.table.set_index("level")["verdict"][analysis.asked])
     if passed == len(plan.looks):
         return analysis, "the last look"

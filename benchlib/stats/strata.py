@@ -1,6 +1,6 @@
 """Studies in parts, such as workloads, with separate noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,14 @@ def analyze_strata(
     controls: Sequence[str] = (),
     against: Mapping[str, str],
     concerns: Sequence[Concern] = (),
-    families: int = 1,
+    answers: Collection[str] = (),
+    families: tuple[int, int] = (1, 1),
     **arguments: Any,
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
 
-    ``strata`` maps levels to parts, which share the error rate (Sidak). A control that differs
-    invalidates all.
+    ``strata`` maps levels to parts, which share the error rate of each family (Sidak). A control that
+    differs invalidates all.
 
     Raises:
         InputError: as ``analyze``, or no comparison is possible yet.
@@ -41,6 +42,11 @@ def analyze_strata(
     concerns = [*concerns, *(Concern("no_reference", level=name) for name in wanted if name in lost)]
     used = {baseline, *controls, *pairs, *pairs.values()}
     parts = list(dict.fromkeys([strata[baseline], *(strata[name] for name in strata if name in used)]))
+    compared_levels = pairs.keys() - {*controls}
+    answering = compared_levels & {*answers} if answers else compared_levels
+    sharing = [len({strata[name] for name in of}) for of in (answering, compared_levels - answering)]
+    if answering == compared_levels:
+        sharing = [len(parts)] * 2
     analyses: list[Analysis] = []
     for part in parts:
         inside = {name for name in used if strata.get(name) == part}
@@ -61,7 +67,8 @@ def analyze_strata(
                 controls=controls if first else [],
                 against=compared,
                 concerns=about,
-                families=families * len(parts),
+                answers=answers,
+                families=(families[0] * sharing[0], families[1] * sharing[1]),
                 **arguments,
             )
         )

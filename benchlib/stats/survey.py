@@ -14,7 +14,7 @@ from scipy.special import polygamma, psi, stdtr, stdtrit
 from benchlib.errors import InputError
 from benchlib.plan.metrics import foreign_metric
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.limits import STANDS_OUT, Concern
+from benchlib.stats.limits import EXPLORATORY, STANDS_OUT, Concern
 from benchlib.stats.multiple import benjamini_hochberg
 from benchlib.stats.power import Plan, blocks_to_find
 from benchlib.stats.trials import read_trials
@@ -143,7 +143,9 @@ def survey(
         alpha=alpha,
         warnings=(*data.concerns, *concerns, Concern("survey", value)),
         differences=pd.DataFrame({"block": [], "level": [], "percent": []}),
-        errors=pd.DataFrame({"level": [*pairs], "against": [*pairs.values()], **errors}),
+        errors=pd.DataFrame(
+            {"level": [*pairs], "against": [*pairs.values()], "family": EXPLORATORY, **errors}
+        ),
         residual_sd=float(np.sqrt(variances.mean())),
     )
 

@@ -3,10 +3,18 @@
 import numpy as np
 import pandas as pd
 import pytest
-from simulation import Situation, judge_by_period, power_by_blocks, simulate, simulate_logs, simulate_looks
+from simulation import (
+    Situation,
+    judge_by_period,
+    power_by_blocks,
+    simulate,
+    simulate_families,
+    simulate_logs,
+    simulate_looks,
+)
 
 import benchlib
-from benchlib.stats.sequential import EXTENSION, SequentialPlan, plan_looks
+from benchlib.stats.sequential import EXTENSION, SequentialPlan, judge, plan_looks
 
 
 @pytest.mark.parametrize(("levels", "controls", "period"), [(2, 0, 1), (4, 1, 1), (5, 2, 1), (4, 1, 2)])
@@ -26,6 +34,33 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls, period):
         equivalent = fit.equivalent()[session] & ~fit.different[session] & ~invalid
         assert ((rows["verdict"] == "equivalent") == equivalent).all() or controls > 1
         assert (rows["verdict"] == "invalid").all() == invalid or controls > 1
+
+
+def test_simulated_families_are_those_of_analyze():
+    rng, names = np.random.default_rng(6), ["l0", "l1", "l2", "l3", "l4", "l5"]
+    for _ in range(4):
+        logs = rng.normal(0, 0.03, (5, 6))
+        frame = pd.DataFrame(
+            {"block": np.repeat(range(5), 6), "level": names * 5, "tps": np.exp(logs).ravel()}
+        )
+        table = benchlib.analyze(frame, baseline="l0", controls=["l1"], answers=names[4:]).table[2:]
+        for levels, rows in (([0, 1, 4, 5], table[2:]), ([0, 1, 2, 3], table[:2])):
+            fit, _ = judge(logs[None, :, levels], 1)
+            ends = 100 * np.expm1(fit.estimate[0] + fit.family[0] * fit.error[0])
+            assert ends == pytest.approx(rows["ci_high"].to_numpy(), rel=1e-8)
+
+
+@pytest.mark.parametrize("noisy", [0, 1, 2, 3])
+@pytest.mark.parametrize("answers", [1, 2])
+def test_neither_family_claims_something_false_more_often_than_promised(answers, noisy):
+    situation = Situation(blocks=5, levels=2 + answers + 4, controls=1, noisy=noisy, ratio=10.0)
+    rates = simulate_families(situation, answers, sessions=20_000, seed=5)
+    assert (
+        max(
+            rates[f"{of}_{what}"] for of in ("answers", "exploratory") for what in ("different", "equivalent")
+        )
+        <= 0.063
+    )
 
 
 TIDY = {"alarms": (0.046, 0.054), "family": (0, 0.057), "coverage": (0.946, 0.954), "equivalent": (0, 0.054)}
