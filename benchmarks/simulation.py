@@ -9,14 +9,19 @@ The order inside a block is random, as in a real design.
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 from scipy.stats import f
 
-from benchlib.stats.sequential import ALPHA, MARGIN, Judged, SequentialPlan, at_looks, judge, stops
-from benchlib.stats.verdicts import POOLED_FROM
+from benchlib.stats.block_model import fit_complete
+from benchlib.stats.dunnett import complete_loading, family_cut
+from benchlib.stats.sequential import ALPHA, SequentialPlan
+from benchlib.stats.verdicts import GRAVE, POOLED_FROM
 
+MARGIN = 0.03
 EFFECT = 0.05
 """The true change, a fraction, for figures of power."""
 SIGMA_D = 0.0355
@@ -105,6 +110,59 @@ def simulate_logs(situation: Situation, sessions: int, rng: np.random.Generator)
         hit = rng.random(shape) < situation.contamination
         logs += np.where(hit, np.log1p(-rng.uniform(0.05, 0.25, shape)), 0.0)
     return logs
+
+
+class Judged(NamedTuple):
+    """Simulated comparisons (sessions, c); critical |t| (sessions, 1)."""
+
+    estimate: np.ndarray
+    error: np.ndarray
+    single: np.ndarray
+    family: np.ndarray
+    tost: np.ndarray
+
+    def moved(self, effects: np.ndarray | float) -> "Judged":
+        """Return the same studies with true effects (c,)."""
+        return self._replace(estimate=self.estimate + effects)
+
+    @property
+    def different(self) -> np.ndarray:
+        """Return whether each comparison differs."""
+        return np.asarray(np.abs(self.estimate) > self.family * self.error)
+
+    def equivalent(self, margin: float = MARGIN) -> np.ndarray:
+        """Return whether each comparison is equivalent."""
+        below = np.log1p(margin) - self.estimate >= self.tost * self.error
+        return np.asarray(below & (self.estimate - np.log1p(-margin) >= self.tost * self.error))
+
+
+def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
+    """Judge studies (sessions, blocks, levels), and their first two arms."""
+    return _judged(logs, controls, alpha), _judged(logs[:, :, :2], 0, alpha * GRAVE)
+
+
+def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
+    estimate, error, df, shared = fit_complete(logs, controls)
+    count = estimate.shape[1]
+    family = family_cut(alpha, (complete_loading(1 + controls) * shared,) * count, df)
+    cuts = -stdtrit(df, alpha / 2), family, -stdtrit(df, -np.expm1(np.log1p(-alpha) / count))
+    return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
+
+
+def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+    """Judge studies at each look, with invalid ones (sessions,)."""
+    planned = zip(plan.looks, plan.alphas, strict=True)
+    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
+    return [(fit, control.different[:, 0] & (controls > 0)) for fit, control in judged]
+
+
+def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: float = MARGIN) -> np.ndarray:
+    """Return the look (sessions,) at which studies stop, as in ``decide``."""
+    settled = [
+        (studies.different | studies.equivalent(margin)).all(axis=1) | invalid
+        for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
+    ]
+    return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
 
 
 def judge_by_period(logs: np.ndarray, controls: int, period: int) -> tuple[Judged, Judged]:

@@ -44,8 +44,8 @@ def analyze(
       benchlib analyze trials.csv --baseline defaults --check --json
     """
     from benchlib.plan.metrics import METRICS, foreign_metric, number_words
-    from benchlib.stats import Concern
     from benchlib.stats.effects import SHOWN, effects_of, judge, readable
+    from benchlib.stats.limits import Concern
     from benchlib.stats.trials_file import read_trials_file
 
     direction = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}

@@ -20,7 +20,7 @@ class Analysis:
     ``table`` has a row per level: baseline, controls, others. Columns: those of :func:`benchlib.compare`,
     ``sd`` (in the metric's unit), ``cv`` (percent).
 
-    - ``against``: level → reference; ``differences``: ``block, level, percent``
+    - ``against``: level → reference
     - ``errors``: ``level, against, family, estimate, error, df, equal_low, equal_high``, on the log scale
     - ``residual_sd``: a trial's deviation in log units
     """
@@ -34,7 +34,6 @@ class Analysis:
     margin: float
     alpha: float
     warnings: tuple[Concern, ...]
-    differences: pd.DataFrame
     errors: pd.DataFrame
     residual_sd: float
 

@@ -1,17 +1,10 @@
-"""Descriptive figures: geometric means, drift."""
+"""Drift in trials from elsewhere."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-
-
-def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean with its 95 % interval (t); NaN if unknown."""
-    mean, error = pd.Series(np.log(np.asarray(values, float))).agg(["mean", "sem"]).to_numpy()
-    reach = stdtrit(len(values) - 1, 0.975) * error
-    return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
 def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bool) -> tuple[float, float]:

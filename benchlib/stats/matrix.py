@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchlib.stats.between import ENDS
 from benchlib.stats.effects import compare
 
 
@@ -43,7 +44,7 @@ def first_changes(steps: pd.DataFrame, design: pd.DataFrame, along: str) -> pd.D
     Columns: ``changed_at`` (empty if no step differs), ``before``, the change; ``steps`` and ``shown`` count
     the row's steps, and those that differ.
     """
-    rest = [name for name in design if name != along]
+    rest, change_columns = [name for name in design if name != along], [*ENDS, "verdict"]
     cells = steps[steps["level"].isin(design.index)].join(design, on="level")
     cells = cells.assign(
         before=cells["against"].map(design[along]), shown=cells["verdict"].isin(["faster", "slower"])
@@ -54,17 +55,8 @@ def first_changes(steps: pd.DataFrame, design: pd.DataFrame, along: str) -> pd.D
         found = row[row["shown"]].head(1) if row["shown"].any() else row.nlargest(1, "size", keep="first")
         for cell in found.to_dict("records"):
             at = cell[along] if cell["shown"] else ""
-            ends = [cell[name] for name in ("percent_change", "ci_low", "ci_high", "verdict")]
-            rows.append((*names, at, cell["before"] if at else "", *ends, len(row), int(row["shown"].sum())))
-    columns = [
-        *rest,
-        "changed_at",
-        "before",
-        "percent_change",
-        "ci_low",
-        "ci_high",
-        "verdict",
-        "steps",
-        "shown",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+            change = [cell[name] for name in change_columns]
+            rows.append(
+                (*names, at, cell["before"] if at else "", *change, len(row), int(row["shown"].sum()))
+            )
+    return pd.DataFrame(rows, columns=[*rest, "changed_at", "before", *change_columns, "steps", "shown"])

@@ -123,11 +123,8 @@ def plan_change(plan: str | None, reference: str | None) -> str | None:
         return SAME
     new, old = (Counter(line.strip() for line in text.splitlines()) for text in (plan, reference))
     sides = [_named(old - new), _named(new - old)]
-    return (
-        f"changed: {' → '.join(side or 'none' for side in sides)}"
-        if any(sides)
-        else "changed: order of the nodes"
-    )
+    change = " → ".join(side or "none" for side in sides) if any(sides) else "order of the nodes"
+    return f"changed: {change}"
 
 
 def _named(nodes: Counter[str]) -> str:

@@ -87,7 +87,7 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
         warnings.append(Concern("control_elsewhere", ", ".join(analyses[0].controls)))
     frames = {
         name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
-        for name in ("table", "differences", "errors")
+        for name in ("table", "errors")
     }
     return replace(
         analyses[0],

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 from scipy.special import polygamma, psi, stdtr, stdtrit
 
 from benchlib.errors import InputError
@@ -54,14 +55,8 @@ def moderated(variances: Sequence[float], dfs: Sequence[float]) -> tuple[np.ndar
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return y with trigamma(y) = value (Smyth 2004, appendix)."""
-    y = 0.5 + 1 / value
-    for _ in range(50):
-        step = float(polygamma(1, y) * (1 - polygamma(1, y) / value) / polygamma(2, y))
-        y += step
-        if -step / y < 1e-8:
-            break
-    return y
+    """Return y with trigamma(y) = value, which lies between 1 / y and 1 / (y - 1/2)."""
+    return float(brentq(lambda y: polygamma(1, y) - value, 1 / value, 0.5 + 1 / value))
 
 
 def survey(
@@ -142,7 +137,6 @@ def survey(
         margin=margin,
         alpha=alpha,
         warnings=(*data.concerns, *concerns, Concern("survey", value)),
-        differences=pd.DataFrame({"block": [], "level": [], "percent": []}),
         errors=pd.DataFrame(
             {"level": [*pairs], "against": [*pairs.values()], "family": EXPLORATORY, **errors}
         ),

@@ -124,7 +124,6 @@ def analyze(
         "mde_percent": percent(rows["detectable"]),
         "blocks_needed": needed.where(np.array(verdicts) == "inconclusive"),
     }
-    differences = percent(changes).stack(future_stack=True).dropna()
     return Analysis(
         table=table.join(pd.DataFrame(compared)).rename_axis("level").reset_index(),
         baseline=arms[0],
@@ -135,7 +134,6 @@ def analyze(
         margin=margin,
         alpha=alpha,
         warnings=tuple(warnings),
-        differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
         errors=rows[_ERRORS].rename_axis("level").reset_index(),
         residual_sd=fit.residual_sd,
     )

@@ -12,8 +12,9 @@ from benchlib.errors import InputError, StudyError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
 from benchlib.plan.planning import answer_words
-from benchlib.stats import Analysis, Concern
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.effects import judge
+from benchlib.stats.limits import Concern
 from benchlib.stats.sequential import EXTENSION, decide
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded

@@ -1,7 +1,7 @@
 import pytest
 
 from benchlib.plan.design import LOOKS
-from benchlib.stats import Concern
+from benchlib.stats.limits import Concern
 from benchlib.stats.sequential import decide, plan_looks
 
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from simulation import (
     Situation,
+    judge,
     judge_by_period,
     power_by_blocks,
     simulate,
@@ -14,7 +15,7 @@ from simulation import (
 )
 
 import benchlib
-from benchlib.stats.sequential import EXTENSION, SequentialPlan, judge, plan_looks
+from benchlib.stats.sequential import EXTENSION, SequentialPlan, plan_looks
 
 
 @pytest.mark.parametrize(("levels", "controls", "period"), [(2, 0, 1), (4, 1, 1), (5, 2, 1), (4, 1, 2)])
