@@ -25,8 +25,6 @@ def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bo
     slope = (centred["log"] * centred["place"]).sum() / squares
     left = ((centred["log"] - slope * centred["place"]) ** 2).sum() / df
     fastest = abs(slope) + (stdtrit(df, 0.975) * np.sqrt(left / squares) if in_order else 0.0)
-    span, apart = (
-        np.ptp(levels_runs["place"].agg(["min", "max"]), axis=1).max(),
-        np.ptp(levels_runs["place"].mean()),
-    )
+    place = levels_runs["place"]
+    span, apart = (place.max() - place.min()).max(), np.ptp(place.mean())
     return float(100 * np.expm1(slope * span)), float(100 * np.expm1(fastest * apart))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 LEAST_BLOCKS = 3
@@ -55,8 +55,7 @@ class Concern:
 
     def record(self) -> dict[str, Any]:
         """Return ``code, level, value, text, grave``."""
-        record = asdict(self)
-        return {name: record.get(name, self.text) for name in ("code", "level", "value", "text", "grave")}
+        return {name: getattr(self, name) for name in ("code", "level", "value", "text", "grave")}
 
 
 _NOISE = "Noise between equal servers sets the smallest change that can be shown."

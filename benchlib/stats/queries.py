@@ -95,19 +95,12 @@ def compare_queries(
 def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
     means = rows.groupby("level")[["share_percent", "latency_p95_ms"]].mean()
     plans = rows.groupby("level")["plan"].first() if "plan" in rows else pd.Series(dtype=object)
-    changes = [
-        plan_change(plans.get(level), plans.get(other))
-        for level, other in zip(effects["level"], effects["against"], strict=True)
-    ]
+    pairs = list(zip(effects["level"], effects["against"], strict=True))
+    changes = [plan_change(plans.get(level), plans.get(other)) for level, other in pairs]
     grave = [warning for warning in effects.attrs["warnings"] if warning["grave"]]
-    invalid = effects[effects["verdict"].eq("invalid")]
-    why = {
-        level: next((w["text"] for w in grave if w["level"] in (None, level, other, *arms)), "")
-        for level, other in zip(invalid["level"], invalid["against"], strict=True)
-    }
     return effects.assign(
         query=query,
-        limit=[why.get(level, "") for level in effects["level"]],
+        limit=[next((w["text"] for w in grave if w["level"] in (None, *pair, *arms)), "") for pair in pairs],
         share_percent=effects["against"].map(means["share_percent"]),
         base_p95=effects["against"].map(means["latency_p95_ms"]),
         mean_p95=effects["level"].map(means["latency_p95_ms"]),

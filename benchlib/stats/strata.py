@@ -44,18 +44,15 @@ def analyze_strata(
     parts = list(dict.fromkeys([strata[baseline], *(strata[name] for name in strata if name in used)]))
     compared_levels = pairs.keys() - {*controls}
     answering = compared_levels & {*answers} if answers else compared_levels
-    sharing = [len({strata[name] for name in of}) for of in (answering, compared_levels - answering)]
-    if answering == compared_levels:
-        sharing = [len(parts)] * 2
+    both = answering, compared_levels - answering
+    sharing = [len({strata[name] for name in of}) if both[1] else len(parts) for of in both]
     analyses: list[Analysis] = []
     for part in parts:
         inside = {name for name in used if strata.get(name) == part}
         compared = {name: other for name, other in pairs.items() if name in inside and name not in controls}
         first = part == strata[baseline]
         reference = baseline if first else next((n for n in compared.values() if n not in compared), None)
-        if (
-            reference is None or len(measured & inside) < 2
-        ):  # for example before the part's first level has run
+        if reference is None or len(measured & inside) < 2:  # no level of the part has run
             continue
         about = [c for c in concerns if c.level in (None, *inside) or (not analyses and c.level in lost)]
         if analyses:  # a control that differs invalidates every part

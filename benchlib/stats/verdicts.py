@@ -22,6 +22,11 @@ GRAVE = 0.2
 """A control that differs at this share of alpha invalidates all verdicts."""
 _DOUBTED = 0.1
 """Hosts are not pooled if a comparison's p of equal effects is below this."""
+_COMPARED = {
+    "estimate": "percent_change", "low": "ci_low", "high": "ci_high", "p": "p_value", "p_adjusted": "p_adjusted",
+    "verdict": "verdict", "detectable": "mde_percent", "blocks_needed": "blocks_needed",
+}  # fmt: skip
+_PERCENTS = ["percent_change", "ci_low", "ci_high", "mde_percent"]
 _ERRORS = ["against", "family", "estimate", "error", "df", "equal_low", "equal_high"]
 POOLED_FROM = 0.5
 """Periods or hosts are pooled only if p of their interaction with levels exceeds this."""
@@ -81,7 +86,9 @@ def analyze(
     differing = {c.level for c in host_concerns if c.code == "host_by_level" and not fixed_hosts}
     warnings += period_concerns + host_concerns
 
-    kinds = _families(pairs, controls, answers)
+    answering = {str(name) for name in answers} or {*pairs}
+    kinds = {name: ANSWER if name in answering else EXPLORATORY for name in pairs}
+    kinds |= dict.fromkeys(controls, CONTROL)
     rates = {CONTROL: (alpha, 1), ANSWER: (alpha, families[0])}
     rates[EXPLORATORY] = exploratory_alpha or alpha, families[1]
     of_families = []
@@ -112,20 +119,13 @@ def analyze(
         else "inconclusive"
         for (name, other), (low, high, p_tost, rate) in zip(pairs.items(), tests, strict=True)
     ]  # fmt: skip
-    rows["against"] = pd.Series(pairs)
     needed = np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual)))
-    compared = {
-        "percent_change": percent(rows["estimate"]),
-        "ci_low": percent(rows["low"]),
-        "ci_high": percent(rows["high"]),
-        "p_value": rows["p"],
-        "p_adjusted": rows["p_adjusted"],
-        "verdict": pd.Series(verdicts, rows.index, dtype=object),
-        "mde_percent": percent(rows["detectable"]),
-        "blocks_needed": needed.where(np.array(verdicts) == "inconclusive"),
-    }
+    rows = rows.assign(against=pd.Series(pairs), verdict=pd.Series(verdicts, rows.index, dtype=object))
+    rows["blocks_needed"] = needed.where(rows["verdict"].eq("inconclusive"))
+    compared = rows[[*_COMPARED]].set_axis([*_COMPARED.values()], axis=1)
+    compared[_PERCENTS] = percent(compared[_PERCENTS])
     return Analysis(
-        table=table.join(pd.DataFrame(compared)).rename_axis("level").reset_index(),
+        table=table.join(compared).rename_axis("level").reset_index(),
         baseline=arms[0],
         controls=controls,
         against=pairs,
@@ -267,12 +267,6 @@ def _contrasts(
     pairs = references(levels, arms, against)
     numbers = {levels.index(name): levels.index(other) for name, other in pairs.items()}
     return pairs, arm_weights(len(levels), len(arms), numbers)
-
-
-def _families(pairs: Mapping[str, str], controls: Sequence[str], answers: Collection[str]) -> dict[str, str]:
-    answering = {str(name) for name in answers} or {*pairs}
-    kinds = {name: ANSWER if name in answering else EXPLORATORY for name in pairs}
-    return kinds | dict.fromkeys(controls, CONTROL)
 
 
 # --- reasons for doubt ----------------------------------------------------------------
