@@ -6,7 +6,7 @@ Gaussian series is itself Gaussian with a known variance, so it is drawn directl
 The order inside a block is random, as in a real design.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from scipy.stats import f
 
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.dunnett import complete_loading, family_cut
-from benchlib.stats.sequential import ALPHA, SequentialPlan
+from benchlib.stats.sequential import ALPHA
 from benchlib.stats.verdicts import GRAVE, POOLED_FROM
 
 MARGIN = 0.03
@@ -149,10 +149,9 @@ def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
     return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
 
 
-def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+def at_looks(logs: np.ndarray, plan: Mapping[int, float], controls: int) -> list[tuple[Judged, np.ndarray]]:
     """Judge studies at each look, with invalid ones (sessions,)."""
-    planned = zip(plan.looks, plan.alphas, strict=True)
-    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
+    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in plan.items())
     return [(fit, control.different[:, 0] & (controls > 0)) for fit, control in judged]
 
 
@@ -252,16 +251,16 @@ def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> 
 
 
 def simulate_looks(
-    plan: SequentialPlan, levels: int, controls: int, *, sessions: int, seed: int, ratio: float = 1.0
+    plan: Mapping[int, float], levels: int, controls: int, *, sessions: int, seed: int, ratio: float = 1.0
 ) -> dict[str, float]:
-    """Return what looking at ``plan.looks`` costs and saves: ``levels, controls, ratio, alarms, power, blocks, invalid``.
+    """Return what a ``plan`` (alpha by look) costs and saves: ``levels, controls, ratio, alarms, power, blocks, invalid``.
 
     ``alarms``: any level is called different at any look when none is. The others are of studies whose last level is
     +5 %, each stopped as ``decide`` stops it: ``power``: it is then found; ``blocks``: their mean number;
     ``invalid``: the twins, which are alike, differ. Half of the levels stray ``ratio`` times as much as the others.
     """
     rng = np.random.default_rng(seed)
-    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, plan.looks[-1], levels))
+    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, max(plan), levels))
     logs[:, :, levels - (levels - controls) // 2 :] *= ratio
     looks = at_looks(logs, plan, controls)
     effects = np.zeros(levels - 1 - controls)
@@ -272,7 +271,7 @@ def simulate_looks(
         "alarms": np.any([fit.different.any(axis=1) for fit, _ in looks], axis=0).mean(),
         "power": sum((fit.different[:, -1] & ~invalid & here).sum() for fit, invalid, here in at_stop)
         / sessions,
-        "blocks": np.take(plan.looks, stop).mean(),
+        "blocks": np.take([*plan], stop).mean(),
         "invalid": sum((invalid & here).sum() for _, invalid, here in at_stop) / sessions,
     }
     return {"levels": levels, "controls": controls, "ratio": ratio} | {

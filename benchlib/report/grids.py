@@ -7,9 +7,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from benchlib.plan.metrics import most_stated, percent_words
-from benchlib.report.display import described
+from benchlib.report.display import described, two_families
 from benchlib.report.style import BAND, BLUE, INK, MUTED, PAPER, mark_of
-from benchlib.stats.limits import ANSWER, EXPLORATORY
 
 _WIDTH, _CELL, _ROOM = 9.6, 0.85, 8.4
 """Inches: the width of a figure, the least width of a cell, and the width of all cells of a figure."""
@@ -20,8 +19,6 @@ _PALE = 0.12
 """The strength of the colour of a surveyed cell that does not stand out."""
 _SURVEYED = "A survey: bold cells stand out and are not confirmed; pale cells do not stand out."
 _MEAN = "geometric\nmean"
-APART = "Answers are judged together, and all other comparisons together (exploratory)."
-"""Said where a study has both families."""
 
 
 def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
@@ -77,9 +74,8 @@ def draw_grid(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
     title = f"Change of {compared.attrs.get('title', 'the metric')} in each cell of the grid"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     caption = "Blue is better, orange is worse. "
-    apart = {ANSWER, EXPLORATORY} <= {*compared.get("family", ())}
-    caption += _SURVEYED if survey else "Bold: shown to differ."
-    caption += f" {APART if apart else 'All cells are judged together.'}" * (not survey)
+    together = two_families(compared) or "All cells are judged together."
+    caption += _SURVEYED if survey else f"Bold: shown to differ. {together}"
     caption += " In the means, the reference counts as no change." if shared else ""
     rows = compared[["against", "percent_change", "ci_low", "ci_high", "verdict"]]
     described(figure, caption, design.join(rows, how="inner").reset_index())
@@ -134,10 +130,9 @@ def draw_multiples(compared: pd.DataFrame, design: pd.DataFrame) -> Figure:
         fontweight="bold",
     )
     single = any(warning["code"] == "survey" for warning in compared.attrs.get("warnings", ()))
-    apart = {ANSWER, EXPLORATORY} <= {*compared.get("family", ())}
-    together = "" if apart else ", for all panels together"
-    caption = f"Blue bands: intervals{', of single cells' if single else together}; "
-    caption += f"the grey band is the margin. Grey point: the reference.{f' {APART}' * apart}"
+    together = two_families(compared) or "The intervals hold for all panels together."
+    caption = "Blue bands: intervals; the grey band is the margin. Grey point: the reference. "
+    caption += "The intervals are of single cells." if single else together
     described(
         figure, caption, cells[[*others, along, "against", "percent_change", "ci_low", "ci_high", "verdict"]]
     )

@@ -20,10 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchlib.plan.metrics import METRICS, ends_on_axis, signed
-from benchlib.report.display import described
-from benchlib.report.grids import APART, CHANGES, ON_CELL, draw_grid, draw_multiples
+from benchlib.report.display import described, two_families
+from benchlib.report.grids import CHANGES, ON_CELL, draw_grid, draw_multiples
 from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, PAPER, SERIES, mark_of
-from benchlib.stats.limits import ANSWER, EXPLORATORY
 
 WIDTH, ROW = 9.6, 0.42
 """Inches: the width of a figure, and the height of a row."""
@@ -194,8 +193,7 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
             f"Lines: simultaneous {_confidence(attrs)} intervals; thick: the interval that shows equivalence. "
             f"Shaded: the margin of ±{margin:g} %."
         )
-    if "family" in rows and {ANSWER, EXPLORATORY} <= {*rows["family"]}:
-        caption += f" {APART}"
+    caption = f"{caption} {two_families(rows)}".strip()
     table = rows.filter([*dict.fromkeys((label, "level", "against", *_ENDS, "verdict"))])
     settings = {"xlabel": f"change of {title}", "ylabel": "", "ylim": (len(rows) - 0.5, -0.5)}
     return _done(ax, f"Change of {title} by level", caption, table, **settings)

@@ -117,15 +117,11 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
         base=np.where(together, np.average(arms["mean"], weights=arms["n"]), reference["mean"]),
         **percent(errors[["equal_low", "equal_high"]]),
     )
-    warnings = [warning.record() for warning in analysis.warnings]
-    facts = {name: getattr(analysis, name) for name in ("baseline", "margin", "alpha", "blocks")}
-    return _with_facts(
-        effects.rename_axis("level").reset_index()[COLUMNS],
-        analysis.metric,
-        controls=list(analysis.controls),
-        warnings=warnings,
-        **facts,
-    )
+    facts: dict[str, Any] = {
+        name: getattr(analysis, name) for name in ("baseline", "margin", "alpha", "blocks")
+    }
+    facts |= {"controls": [*analysis.controls], "warnings": [each.record() for each in analysis.warnings]}
+    return _with_facts(effects.rename_axis("level").reset_index()[COLUMNS], analysis.metric, **facts)
 
 
 def readable(effects: pd.DataFrame) -> pd.DataFrame:
