@@ -1,7 +1,7 @@
 """The two families of a study on trial: how often studies claim something false among their answers, and among the rest.
 
 Simulated studies without any effect, or with all levels at the margin's edge. Prints and writes one row a situation:
-noise alike, one or several levels 3 or 10 times as noisy, stalls, heavy tails. ``python benchmarks/families.py [STUDIES]``
+noise alike, one or several levels 3 or 10 times as noisy, stalls, heavy tails, clusters that stay. ``python benchmarks/families.py [STUDIES]``
 """
 
 import sys
@@ -22,7 +22,8 @@ def main(sessions: int) -> int:
         design = {"blocks": blocks, "controls": 1, "levels": 2 + answers + others}
         noisy = {1, answers, answers + 1, answers + others}
         odd = [{"noisy": count, "ratio": ratio} for count, ratio in product(sorted(noisy), (3.0, 10.0))]
-        for what in [{}, *odd, {"stalls": 0.1}, {"tails": 3}]:
+        stay = [{"luck": luck, "period": 2} for luck in (0.5, 1.0) if blocks == 10]
+        for what in [{}, *odd, {"stalls": 0.1}, {"tails": 3}, *stay]:
             situation = Situation(**design, **what)
             rows.append(simulate_families(situation, answers, sessions=sessions, seed=len(rows)))
     table = pd.DataFrame(rows).assign(studies=sessions)

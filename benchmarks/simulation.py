@@ -6,7 +6,7 @@ Gaussian series is itself Gaussian with a known variance, so it is drawn directl
 The order inside a block is random, as in a real design.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import NamedTuple
@@ -164,12 +164,14 @@ def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: f
     return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
 
 
-def judge_by_period(logs: np.ndarray, controls: int, period: int) -> tuple[Judged, Judged]:
+def judge_by_period(
+    logs: np.ndarray, controls: int, period: int, family: Sequence[int] | slice = slice(None)
+) -> tuple[Judged, Judged]:
     """Judge complete studies (sessions, blocks, levels) as ``analyze`` does: the levels, and the first two arms as twins.
 
-    Clusters stay for ``period`` blocks, of which each study has a multiple.
+    Clusters stay for ``period`` blocks, of which each study has a multiple. Only the levels of the ``family`` are judged.
     """
-    by_block = judge(logs, controls)
+    by_block = judge(logs[:, :, family], controls)
     if period == 1:
         return by_block
     sessions, blocks, count = logs.shape
@@ -181,7 +183,7 @@ def judge_by_period(logs: np.ndarray, controls: int, period: int) -> tuple[Judge
     rest = (blocks - 1) * (count - 1) - df
     ratio = between / df / (((left**2).sum(axis=(1, 2)) - between) / rest)
     pooled = (f.sf(ratio, df, rest) > POOLED_FROM)[:, None]
-    by_cluster = judge(logs.reshape(sessions, -1, period, count).mean(axis=2), controls)
+    by_cluster = judge(logs.reshape(sessions, -1, period, count).mean(axis=2)[:, :, family], controls)
     levels, twins = (
         Judged(*(np.where(pooled, *fields) for fields in zip(*pair, strict=True)))
         for pair in zip(by_block, by_cluster, strict=True)
@@ -222,12 +224,12 @@ def simulate_families(situation: Situation, answers: int, *, sessions: int, seed
     logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
     arms, last = 1 + situation.controls, situation.levels - answers
     families = {"answers": [*range(arms), *range(last, situation.levels)], "exploratory": [*range(last)]}
-    rates = {
-        name: getattr(situation, name) for name in ("blocks", "controls", "noisy", "ratio", "stalls", "tails")
+    varied = ("blocks", "controls", "noisy", "ratio", "stalls", "tails", "luck", "period")
+    rates = {"answers": answers, "exploratory": last - arms} | {
+        name: getattr(situation, name) for name in varied
     }
-    rates |= {"answers": answers, "exploratory": last - arms}
     for name, levels in families.items():
-        fit, _ = judge(logs[:, :, levels], situation.controls)
+        fit, _ = judge_by_period(logs, situation.controls, situation.period, levels)
         rates[f"{name}_different"] = float(fit.different.any(axis=1).mean())
         rates[f"{name}_equivalent"] = float(fit.moved(np.log1p(MARGIN)).equivalent().any(axis=1).mean())
     return rates

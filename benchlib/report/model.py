@@ -136,6 +136,7 @@ class PageData(BaseModel):
     higher_is_better: bool = True
     margin: float
     alpha: float
+    exploratory_alpha: float | None = None
     blocks: int
     baseline: str
     controls: tuple[str, ...] = ()

@@ -36,6 +36,7 @@ class Analysis:
     warnings: tuple[Concern, ...]
     errors: pd.DataFrame
     residual_sd: float
+    exploratory_alpha: float | None = None
 
     @property
     def asked(self) -> list[str]:

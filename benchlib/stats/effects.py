@@ -117,9 +117,8 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
         base=np.where(together, np.average(arms["mean"], weights=arms["n"]), reference["mean"]),
         **percent(errors[["equal_low", "equal_high"]]),
     )
-    facts: dict[str, Any] = {
-        name: getattr(analysis, name) for name in ("baseline", "margin", "alpha", "blocks")
-    }
+    names = ("baseline", "margin", "alpha", "exploratory_alpha", "blocks")
+    facts: dict[str, Any] = {name: getattr(analysis, name) for name in names}
     facts |= {"controls": [*analysis.controls], "warnings": [each.record() for each in analysis.warnings]}
     return _with_facts(effects.rename_axis("level").reset_index()[COLUMNS], analysis.metric, **facts)
 

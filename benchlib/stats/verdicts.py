@@ -136,6 +136,7 @@ def analyze(
         warnings=tuple(warnings),
         errors=rows[_ERRORS].rename_axis("level").reset_index(),
         residual_sd=fit.residual_sd,
+        exploratory_alpha=exploratory_alpha,
     )
 
 

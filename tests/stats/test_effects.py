@@ -148,6 +148,7 @@ def test_planned_looks_are_those_of_each_family_and_the_answers_decide_when_to_s
     alone = compare(trials[trials["level"].isin(["base", "control", "x"])], **ONE, looks=(3, 5, 7, 9))
     assert effects.attrs["alpha"] == alone.attrs["alpha"]
     pd.testing.assert_series_equal(by_level(effects).loc["x", WIDTHS], by_level(alone).loc["x", WIDTHS])
+    assert effects.attrs["exploratory_alpha"] != effects.attrs["alpha"]
     assert "stopped_early" in {w["code"] for w in effects.attrs["warnings"]}
     assert "inconclusive" in set(by_level(effects)["verdict"][["y", "z"]])
 
