@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plan.metrics import Metric
-from benchlib.stats.limits import ANSWER, Concern
+from benchlib.stats.limits import Concern
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,6 @@ class Analysis:
     errors: pd.DataFrame
     residual_sd: float
     exploratory_alpha: float | None = None
-
-    @property
-    def asked(self) -> list[str]:
-        """Return the levels that answer the question."""
-        return self.errors["level"][self.errors["family"].eq(ANSWER)].to_list()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of ``benchlib analyze --json``."""

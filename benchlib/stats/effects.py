@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, described, most_stated, number_words
+from benchlib.plan.metrics import MOST_STATED, Metric, described, most_stated, number_words
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.crossed import single_contrasts
 from benchlib.stats.limits import ANSWER, Concern
@@ -124,14 +124,18 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
 
 
 def readable(effects: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame for a table: an end of an interval that is too far to be stated is text."""
-    if not {"percent_change", "ci_high"} <= {*effects}:
+    """Return a frame for a table: numbers that are too large to be stated are text."""
+    numbers = effects.select_dtypes("number") if effects.columns.is_unique else effects.iloc[:, :0]
+    if "percent_change" not in [*numbers]:
         return effects
-    most = effects["percent_change"].map(most_stated)
-    far = effects["ci_high"].gt(most)
-    if not far.any():
-        return effects
-    return effects.assign(ci_high=effects["ci_high"].astype(object).mask(far, "> " + most.map(number_words)))
+    most = pd.DataFrame({"ci_high": numbers["percent_change"].map(most_stated), "mde_percent": MOST_STATED})
+    numbers = numbers[[name for name in most if name in numbers]]
+    far = numbers.gt(most[[*numbers]])
+    words = "> " + most.map(number_words)
+    texts = {
+        name: numbers[name].astype(object).mask(far[name], words[name]) for name in far if far[name].any()
+    }
+    return effects.assign(**texts)
 
 
 def screen(

@@ -77,7 +77,7 @@ def compare_queries(
             metric=METRIC,
             alpha=alpha / max(len(looks), 1),
             answers=answering,
-            families=(families[0], families[1]),
+            families=families,
             **arguments,
         )
         frames.append(_with_queries(effects[~effects["level"].isin(arms)], query, rows, arms))

@@ -51,7 +51,7 @@ def decide(
     )
     rates = {"alpha": alpha, "exploratory_alpha": exploratory_alpha}
     analysis = analyze(trials, controls=controls, answers=answers, **rates, **arguments)
-    verdicts = set(analysis.table.set_index("level")["verdict"][analysis.asked])
+    verdicts = set(analysis.table.set_index("level")["verdict"][[*answering]])
     if blocks >= looks[-1]:
         return analysis, "the last look"
     if blocks not in looks or "inconclusive" in verdicts:

@@ -21,7 +21,7 @@ def analyze_strata(
     against: Mapping[str, str],
     concerns: Sequence[Concern] = (),
     answers: Collection[str] = (),
-    families: tuple[int, int] = (1, 1),
+    families: Sequence[int] = (1, 1),
     **arguments: Any,
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
@@ -65,7 +65,7 @@ def analyze_strata(
                 against=compared,
                 concerns=about,
                 answers=answers,
-                families=(families[0] * sharing[0], families[1] * sharing[1]),
+                families=[families[0] * sharing[0], families[1] * sharing[1]],
                 **arguments,
             )
         )

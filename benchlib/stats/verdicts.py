@@ -47,7 +47,7 @@ def analyze(
     against: Mapping[str, str] = MappingProxyType({}),
     answers: Collection[str] = (),
     exploratory_alpha: float | None = None,
-    families: tuple[int, int] = (1, 1),
+    families: Sequence[int] = (1, 1),
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 

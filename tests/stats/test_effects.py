@@ -98,11 +98,12 @@ def test_answers_that_are_all_comparisons_are_one_family_as_without_any(make_tri
     pd.testing.assert_frame_equal(plain.drop(columns="answer"), named.drop(columns="answer"))
 
 
-def test_an_end_that_is_too_far_is_text(make_trials):
+def test_a_number_that_is_too_large_to_be_stated_is_text(make_trials):
     effects = compare(make_trials(["base", "x"], blocks=2, sd=0.5, seed=3), baseline="base")
-    shown = readable(effects)
-    assert shown["ci_high"].to_list() == ["> 1,000"]
+    assert readable(effects)[["ci_high", "mde_percent"]].to_numpy().tolist() == [["> 1,000"] * 2]
     assert effects["ci_high"].gt(1000).all()
+    for other in pd.DataFrame({"percent_change": ["a"], "ci_high": [1e9]}), effects[["level", "level"]]:
+        assert readable(other) is not None
 
 
 def test_the_interval_of_equivalence_lies_within_the_margin_where_that_is_the_verdict(make_trials):
