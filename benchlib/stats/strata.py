@@ -82,14 +82,11 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
     if analyses[0].controls:  # only the baseline's part has controls
         warnings = [c for c in warnings if c.code != "no_control"]
         warnings.append(Concern("control_elsewhere", ", ".join(analyses[0].controls)))
-    frames = {
-        name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
-        for name in ("table", "errors")
-    }
     return replace(
         analyses[0],
         against={name: other for analysis in analyses for name, other in analysis.against.items()},
         blocks=max(analysis.blocks for analysis in analyses),
         warnings=tuple(dict.fromkeys(warnings)),
-        **frames,
+        table=pd.concat([analysis.table for analysis in analyses], ignore_index=True),
+        errors=pd.concat([analysis.errors for analysis in analyses], ignore_index=True),
     )
