@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from benchlib.load.parse import parse_text
     from benchlib.report import plot
-    from benchlib.stats import Analysis, analyze
+    from benchlib.stats.analysis import Analysis
     from benchlib.stats.effects import compare
+    from benchlib.stats.verdicts import analyze
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "analyze": "benchlib.stats", "Analysis": "benchlib.stats", "compare": "benchlib.stats.effects", "parse_text": "benchlib.load.parse",
+    "analyze": "benchlib.stats.verdicts", "Analysis": "benchlib.stats.analysis",
+    "compare": "benchlib.stats.effects", "parse_text": "benchlib.load.parse",
 }  # fmt: skip
 __all__ = ["Analysis", "analyze", "compare", "parse_text", "plot"]
 

@@ -33,7 +33,7 @@ from benchlib.errors import BenchlibError, InputError
 from benchlib.host.facts import load_average
 from benchlib.plan.model import Study
 from benchlib.report.site import pages_and_others, reports_root, write_site
-from benchlib.stats.sequential import ALPHA, EXTENSION, SequentialPlan, plan_looks
+from benchlib.stats.sequential import ALPHA, EXTENSION, plan_looks
 from benchlib.study.experiment import Experiment
 from benchlib.study.runs import Runner, plan_study
 from benchlib.study.store import StudyFolder
@@ -111,7 +111,7 @@ def calibrate_by_simulation(tell: Tell, *, sessions: int = 100_000, seed: int = 
     tell("simulating power and early stopping")
     designs = ((2, 0), (3, 1), (4, 1), (6, 1), (12, 1))
     power = pd.concat(power_by_blocks(*design, sessions=sessions, seed=first + 901) for design in designs)
-    extended = SequentialPlan(_EXTENDED, tuple(ALPHA * EXTENSION**n for n in range(len(_EXTENDED))))
+    extended = {look: ALPHA * EXTENSION**n for n, look in enumerate(_EXTENDED)}
     looks = [
         {"kind": kind} | simulate_looks(plan, *design, ratio=ratio, sessions=sessions, seed=first + 902)
         for design in designs

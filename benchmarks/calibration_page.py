@@ -15,6 +15,7 @@ import seaborn as sns
 from markupsafe import Markup
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from scipy.special import stdtrit
 from scipy.stats import binom, binomtest, nct
 from simulation import SIGMA_D
 
@@ -22,7 +23,6 @@ from benchlib.report.display import described, figure_output
 from benchlib.report.page import cleaned, output_part, render
 from benchlib.report.plot import styled
 from benchlib.report.style import BAND, BLUE, INK
-from benchlib.stats.descriptive import geometric_mean
 from benchlib.stats.power import Plan, detectable
 from benchlib.stats.sequential import ALPHA
 from benchlib.study.frames import guarded
@@ -230,6 +230,13 @@ def _changes(verdicts: pd.DataFrame) -> pd.DataFrame:
         interval = ", ".join(f"{end:.2f}" for end in ends) if len(values) > 1 else ""
         rows.append((str(level), f"{mean:+.2f}", interval))
     return pd.DataFrame(rows, columns=["arm", "change", "interval"]).replace("-", "−", regex=True)
+
+
+def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean with its 95 % interval (t); NaN if unknown."""
+    mean, error = pd.Series(np.log(np.asarray(values, float))).agg(["mean", "sem"]).to_numpy()
+    reach = stdtrit(len(values) - 1, 0.975) * error
+    return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
 def _effect(real: Mapping[str, Any], limit: str) -> str:

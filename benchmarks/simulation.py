@@ -6,7 +6,7 @@ Gaussian series is itself Gaussian with a known variance, so it is drawn directl
 The order inside a block is random, as in a real design.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import NamedTuple
@@ -18,12 +18,10 @@ from scipy.stats import f
 
 from benchlib.stats.block_model import fit_complete
 from benchlib.stats.dunnett import complete_loading, family_cut
-from benchlib.stats.sequential import ALPHA, SequentialPlan
+from benchlib.stats.sequential import ALPHA
 from benchlib.stats.verdicts import GRAVE, POOLED_FROM
 
 MARGIN = 0.03
-"""The margin of equivalence, a fraction."""
-
 EFFECT = 0.05
 """The true change, a fraction, for figures of power."""
 SIGMA_D = 0.0355
@@ -132,11 +130,10 @@ class Judged(NamedTuple):
         """Return whether each comparison differs."""
         return np.asarray(np.abs(self.estimate) > self.family * self.error)
 
-    @property
-    def equivalent(self) -> np.ndarray:
+    def equivalent(self, margin: float = MARGIN) -> np.ndarray:
         """Return whether each comparison is equivalent."""
-        below = np.log1p(MARGIN) - self.estimate >= self.tost * self.error
-        return np.asarray(below & (self.estimate - np.log1p(-MARGIN) >= self.tost * self.error))
+        below = np.log1p(margin) - self.estimate >= self.tost * self.error
+        return np.asarray(below & (self.estimate - np.log1p(-margin) >= self.tost * self.error))
 
 
 def judge(logs: np.ndarray, controls: int, *, alpha: float = ALPHA) -> tuple[Judged, Judged]:
@@ -152,28 +149,29 @@ def _judged(logs: np.ndarray, controls: int, alpha: float) -> Judged:
     return Judged(estimate, error, *(np.full((len(logs), 1), cut) for cut in cuts))
 
 
-def at_looks(logs: np.ndarray, plan: SequentialPlan, controls: int) -> list[tuple[Judged, np.ndarray]]:
+def at_looks(logs: np.ndarray, plan: Mapping[int, float], controls: int) -> list[tuple[Judged, np.ndarray]]:
     """Judge studies at each look, with invalid ones (sessions,)."""
-    planned = zip(plan.looks, plan.alphas, strict=True)
-    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in planned)
+    judged = (judge(logs[:, :look], controls, alpha=alpha) for look, alpha in plan.items())
     return [(fit, control.different[:, 0] & (controls > 0)) for fit, control in judged]
 
 
-def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray) -> np.ndarray:
+def stops(looks: list[tuple[Judged, np.ndarray]], effects: np.ndarray, margin: float = MARGIN) -> np.ndarray:
     """Return the look (sessions,) at which studies stop, as in ``decide``."""
     settled = [
-        (studies.different | studies.equivalent).all(axis=1) | invalid
+        (studies.different | studies.equivalent(margin)).all(axis=1) | invalid
         for studies, invalid in ((fit.moved(effects), invalid) for fit, invalid in looks[:-1])
     ]
     return np.asarray(np.argmax([*settled, np.ones(len(looks[0][1]), dtype=bool)], axis=0))
 
 
-def judge_by_period(logs: np.ndarray, controls: int, period: int) -> tuple[Judged, Judged]:
+def judge_by_period(
+    logs: np.ndarray, controls: int, period: int, family: Sequence[int] | slice = slice(None)
+) -> tuple[Judged, Judged]:
     """Judge complete studies (sessions, blocks, levels) as ``analyze`` does: the levels, and the first two arms as twins.
 
-    Clusters stay for ``period`` blocks, of which each study has a multiple.
+    Clusters stay for ``period`` blocks, of which each study has a multiple. Only the levels of the ``family`` are judged.
     """
-    by_block = judge(logs, controls)
+    by_block = judge(logs[:, :, family], controls)
     if period == 1:
         return by_block
     sessions, blocks, count = logs.shape
@@ -185,7 +183,7 @@ def judge_by_period(logs: np.ndarray, controls: int, period: int) -> tuple[Judge
     rest = (blocks - 1) * (count - 1) - df
     ratio = between / df / (((left**2).sum(axis=(1, 2)) - between) / rest)
     pooled = (f.sf(ratio, df, rest) > POOLED_FROM)[:, None]
-    by_cluster = judge(logs.reshape(sessions, -1, period, count).mean(axis=2), controls)
+    by_cluster = judge(logs.reshape(sessions, -1, period, count).mean(axis=2)[:, :, family], controls)
     levels, twins = (
         Judged(*(np.where(pooled, *fields) for fields in zip(*pair, strict=True)))
         for pair in zip(by_block, by_cluster, strict=True)
@@ -217,6 +215,26 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
     }
 
 
+def simulate_families(situation: Situation, answers: int, *, sessions: int, seed: int) -> dict[str, float]:
+    """Return how often studies claim something false in each family, as ``analyze`` judges its levels.
+
+    The last ``answers`` levels are the answers; all others are exploratory. ``different``: any level without an
+    effect is called faster or slower; ``equivalent``: any level at the margin's edge is called equivalent.
+    """
+    logs = simulate_logs(situation, sessions, np.random.default_rng(seed))
+    arms, last = 1 + situation.controls, situation.levels - answers
+    families = {"answers": [*range(arms), *range(last, situation.levels)], "exploratory": [*range(last)]}
+    varied = ("blocks", "controls", "noisy", "ratio", "stalls", "tails", "luck", "period")
+    rates = {"answers": answers, "exploratory": last - arms} | {
+        name: getattr(situation, name) for name in varied
+    }
+    for name, levels in families.items():
+        fit, _ = judge_by_period(logs, situation.controls, situation.period, levels)
+        rates[f"{name}_different"] = float(fit.different.any(axis=1).mean())
+        rates[f"{name}_equivalent"] = float(fit.moved(np.log1p(MARGIN)).equivalent().any(axis=1).mean())
+    return rates
+
+
 def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> pd.DataFrame:
     """Return the power of the verdict for +5 % at 3 to 9 blocks: ``levels, controls, blocks, power, over_oracle``.
 
@@ -235,16 +253,16 @@ def power_by_blocks(levels: int, controls: int, *, sessions: int, seed: int) -> 
 
 
 def simulate_looks(
-    plan: SequentialPlan, levels: int, controls: int, *, sessions: int, seed: int, ratio: float = 1.0
+    plan: Mapping[int, float], levels: int, controls: int, *, sessions: int, seed: int, ratio: float = 1.0
 ) -> dict[str, float]:
-    """Return what looking at ``plan.looks`` costs and saves: ``levels, controls, ratio, alarms, power, blocks, invalid``.
+    """Return what a ``plan`` (alpha by look) costs and saves: ``levels, controls, ratio, alarms, power, blocks, invalid``.
 
     ``alarms``: any level is called different at any look when none is. The others are of studies whose last level is
     +5 %, each stopped as ``decide`` stops it: ``power``: it is then found; ``blocks``: their mean number;
     ``invalid``: the twins, which are alike, differ. Half of the levels stray ``ratio`` times as much as the others.
     """
     rng = np.random.default_rng(seed)
-    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, plan.looks[-1], levels))
+    logs = rng.normal(0.0, SIGMA_D / np.sqrt(2), (sessions, max(plan), levels))
     logs[:, :, levels - (levels - controls) // 2 :] *= ratio
     looks = at_looks(logs, plan, controls)
     effects = np.zeros(levels - 1 - controls)
@@ -255,7 +273,7 @@ def simulate_looks(
         "alarms": np.any([fit.different.any(axis=1) for fit, _ in looks], axis=0).mean(),
         "power": sum((fit.different[:, -1] & ~invalid & here).sum() for fit, invalid, here in at_stop)
         / sessions,
-        "blocks": np.take(plan.looks, stop).mean(),
+        "blocks": np.take([*plan], stop).mean(),
         "invalid": sum((invalid & here).sum() for _, invalid, here in at_stop) / sessions,
     }
     return {"levels": levels, "controls": controls, "ratio": ratio} | {

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from benchlib.report.gate import gated
-from benchlib.stats import Analysis
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.effects import compare
 from benchlib.stats.gate import SLOWER
 from benchlib.study.experiment import shown

@@ -22,11 +22,13 @@ _INPUT = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 @flag("--higher-is-better", help="Higher values of the metric are better.")
 @flag("--lower-is-better", help="Lower values of the metric are better.")
 @click.option("--against", multiple=True, metavar="LEVEL=OTHER", help="Compare LEVEL with OTHER; repeatable.")
-@click.option("--answer", "--answers", "answers", multiple=True, metavar="LEVEL,…", help="Show only these.")
+@click.option(
+    "--answer", "--answers", "answers", multiple=True, metavar="LEVEL,…", help="Judged apart, shown alone."
+)
 @flag("--hosts-fixed", "fixed_hosts", help="The verdicts hold for these hosts only.")
 @click.option("--looks", default="", metavar="N,N,…", help="The blocks at which the study could stop.")
 @click.option("--margin", default=0.03, show_default=True, help="The smallest change that matters.")
-@click.option("--alpha", default=0.05, show_default=True, help="The error rate of all comparisons together.")
+@click.option("--alpha", default=0.05, show_default=True, help="The error rate of each family.")
 @flag("--check", help="Exit status 3: slower by more than the margin; 4: open.")
 @json_option
 def analyze(
@@ -42,8 +44,8 @@ def analyze(
       benchlib analyze trials.csv --baseline defaults --check --json
     """
     from benchlib.plan.metrics import METRICS, foreign_metric, number_words
-    from benchlib.stats import Concern
-    from benchlib.stats.effects import SHOWN, effects_of, judge
+    from benchlib.stats.effects import SHOWN, effects_of, judge, readable
+    from benchlib.stats.limits import Concern
     from benchlib.stats.trials_file import read_trials_file
 
     direction = {"higher_is_better": higher_is_better, "lower_is_better": lower_is_better}
@@ -57,14 +59,14 @@ def analyze(
     wanted = [level for text in answers for level in ([text] if text in levels else text.split(","))]
     if unknown := [level for level in wanted if level not in levels]:
         raise InputError(f"--answer {unknown[0]}: no level has that name")
-    options |= {"metric": metric, **direction, "looks": _numbers(looks), "against": pairs}
+    options |= {"metric": metric, **direction, "looks": _numbers(looks), "against": pairs, "answers": wanted}
     analysis = judge(frame, **options, concerns=[Concern("reading", remark) for remark in remarks])
     effects = effects_of(analysis, {level: level for level in wanted})
     answering = effects["answer"].ne("") if wanted else effects["level"].notna()
     if as_json:
         echo_json(analysis.to_dict())
     else:
-        shown = effects.loc[answering, SHOWN]
+        shown = readable(effects.loc[answering, SHOWN])
         echo(shown.to_string(index=False, na_rep="-", float_format=partial(number_words, digits=4)))
         for warning in analysis.warnings:
             echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")

@@ -11,6 +11,8 @@ from benchlib.errors import InputError
 Direction = Literal["faster", "slower"]
 MOST_ANSWERS = 5
 """Largest number of comparisons that may answer a study's question."""
+MOST_STATED = 1000
+"""Few blocks give intervals without practical ends: beyond this percentage, or factor, an end is not stated."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ _METRICS = (
 )
 METRICS = {known.name: known for known in _METRICS}
 
+_AS_FACTOR = 400
+"""From this change in percent on, a factor is shown."""
+_EXACT = 1e15
+"""A double has no more decimal digits."""
 _HIGHER = {"tps", "qps", "rps", "tpm", "tpmc", "qph", "iops", "throughput"}
 _LOWER = {"latency", "latencies", "lat", "lag", "errors", "failures", "retries", "deadlocks", "timeouts"}
 """First words of a column's name that show whether more or less is better."""
@@ -123,14 +129,30 @@ def _direction(name: str) -> bool | None:
     return None if turned else higher
 
 
+def signed(percent: float) -> str:
+    """Return a percentage with its sign: ``−3.1 %``."""
+    return f"{percent:+.1f} %".replace("-", "−")
+
+
+def most_stated(change: float) -> float:
+    """Return the largest percentage that is stated as the end of a change's interval."""
+    return 100 * max(MOST_STATED - 1, 9 + change / 10) if change >= _AS_FACTOR else MOST_STATED
+
+
+def ends_on_axis(change: float, low: float, high: float) -> tuple[float, float]:
+    """Return an interval's ends in percent, no further than an axis should reach."""
+    return max(low, min(change, -99.0)), min(high, most_stated(change))
+
+
 def percent_words(change: float, low: float = math.nan, high: float = math.nan) -> tuple[str, str]:
     """Return a change and its interval as text: ``("+38.2\u00a0%", "30.1 to 46.8")``.
 
-    An interval without zero never shows zero. From +400 % on, a factor.
+    An interval without zero never shows zero. From +400 % on, a factor. An end that is too far: ``> 1,000``.
     """
     if not math.isfinite(change):
         return "–", ""
-    factor = change >= 400
+    factor, beyond = change >= _AS_FACTOR, "> " * (high > most_stated(change))
+    high = min(high, most_stated(change))
     value, *ends = (1 + percent / 100 if factor else percent for percent in (change, low, high))
     width = ends[1] - ends[0]
     digits = 0 if width >= 10 else 2 if factor and width < 1 else 1
@@ -146,11 +168,11 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
         rounded = round(value, places) + 0.0  # no negative zero
         return f"{rounded:{sign if rounded else ''},.{places}f}".replace("-", "−")
 
-    interval = " to ".join(map(number, ends)) if math.isfinite(width) else ""
+    interval = f"{number(ends[0])} to {beyond}{number(ends[1])}" if math.isfinite(width) else ""
     return f"{number(value, '' if factor else '+')}\u00a0{'×' if factor else '%'}", interval
 
 
 def number_words(value: float, digits: int = 3) -> str:
-    """Return significant digits, without a power of ten from 1 on: ``1,235``, ``99.7``, ``0.00012``."""
+    """Return significant digits, without a power of ten from 1 to 10^15: ``1,235``, ``99.7``, ``0.00012``."""
     text = f"{value:,.{digits}g}"
-    return f"{value:,.0f}" if "e" in text and abs(value) >= 1 else text
+    return f"{value:,.0f}" if "e" in text and 1 <= abs(value) < _EXACT else text

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from benchlib.plan.metrics import ends_on_axis
 from benchlib.report.model import Answer
 
 _WIDTH, _EDGE = 240, 10
@@ -27,7 +28,10 @@ class Axis:
             math.log1p(each / 100)
             for answer in answers
             if answer.verdict != "invalid"
-            for each in (answer.percent_change, answer.ci_low, answer.ci_high)
+            for each in (
+                answer.percent_change,
+                *ends_on_axis(answer.percent_change, answer.ci_low, answer.ci_high),
+            )
             if math.isfinite(each) and each > -100
         ]
         low, high = min([*ends, -0.02]), max([*ends, 0.02])

@@ -18,7 +18,8 @@ from benchlib.plan.metrics import number_words
 from benchlib.report.model import ABOUT, DATA
 from benchlib.report.style import DARK, LIGHT
 from benchlib.stats import queries
-from benchlib.stats.effects import SHOWN
+from benchlib.stats.effects import SHOWN, readable
+from benchlib.stats.limits import ANSWER, EXPLORATORY
 from benchlib.study.frames import as_data
 
 _KINDS = {
@@ -58,8 +59,10 @@ def _table(frame: pd.DataFrame) -> str:
         return "<p>No rows.</p>"
     kind = frame.attrs.get("kind")
     if kind in _READ and _KINDS[kind] <= {*frame.columns}:
-        frame = frame[[name for name in _READ[kind] if name in frame]]
+        families = ["family"] * bool(two_families(frame))
+        frame = frame[[name for name in [*_READ[kind], *families] if name in frame]]
     named = any(frame.index.names)
+    frame = readable(frame)
     shown = frame.reset_index(allow_duplicates=True).rename_axis(columns=None) if named else frame
     numbered = named or isinstance(frame.index, pd.RangeIndex) or frame.index.dtype.kind == "i"
     return str(shown.where(shown.notna()).to_html(index=not numbered, na_rep="", max_rows=_MOST_ROWS))
@@ -69,6 +72,12 @@ def _rows(frame: pd.DataFrame, **_: Any) -> dict[str, Any] | None:
     kind = frame.attrs.get("kind")
     whole = kind in _KINDS and _KINDS[kind] <= {*frame.columns}
     return {DATA: as_data(frame)} if whole else None
+
+
+def two_families(effects: pd.DataFrame) -> str:
+    """Return the sentence about answers and exploratory comparisons, if there are both."""
+    both = {ANSWER, EXPLORATORY} <= {*effects.get("family", ())}
+    return "Answers are judged together, and all other comparisons together (exploratory)." if both else ""
 
 
 def described(figure: Figure, caption: str, rows: pd.DataFrame) -> None:

@@ -12,7 +12,7 @@ from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Study
 from benchlib.plan.planning import SAYS_BOTH
 from benchlib.plan.words import private_texts, without
-from benchlib.stats.limits import SENTENCES
+from benchlib.stats.limits import ANSWER, EXPLORATORY, SENTENCES
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A number; null in JSON if it is unknown."""
@@ -46,12 +46,14 @@ class Answer(BaseModel, frozen=True):
     """A comparison: ``base`` and ``mean`` in the metric's unit, changes in percent, NaN if unknown.
 
     - ``answer``: a reader's words, if the comparison answers the question
+    - ``family``: ``answer``, ``exploratory`` or ``control``; each has its own error rate
     - ``unmet``: the conditions that were not met
     """
 
     level: str
     against: str
     answer: str = ""
+    family: str = ""
     n: int = 0
     base: Number
     mean: Number
@@ -84,7 +86,7 @@ class Answer(BaseModel, frozen=True):
     def has_bar(self) -> bool:
         """Whether it can be drawn: it is valid and has an interval."""
         numbers = self.percent_change, self.ci_low, self.ci_high
-        return self.verdict != "invalid" and all(map(math.isfinite, numbers))
+        return self.verdict != "invalid" and not any(map(math.isnan, numbers))
 
     @property
     def change(self) -> tuple[str, str]:
@@ -153,6 +155,7 @@ class PageData(BaseModel):
     higher_is_better: bool = True
     margin: float
     alpha: float
+    exploratory_alpha: float | None = None
     blocks: int
     baseline: str
     controls: tuple[str, ...] = ()
@@ -184,6 +187,11 @@ class PageData(BaseModel):
         """The other comparisons."""
         answers = self.answers
         return [each for each in self.comparisons if each not in answers]
+
+    @property
+    def exploratory(self) -> bool:
+        """Whether the other comparisons are a family of their own."""
+        return {ANSWER, EXPLORATORY} <= {each.family for each in self.comparisons}
 
     def sentences(self) -> list[tuple[str, str]]:
         """Return each answer's verdict and sentence."""

@@ -19,8 +19,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from benchlib.plan.metrics import METRICS, percent_words
-from benchlib.report.display import described
+from benchlib.plan.metrics import METRICS, ends_on_axis, most_stated, percent_words, signed
+from benchlib.report.display import described, two_families
 from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, SERIES, mark_of
 
 WIDTH, ROW, CELL, CELLS = 9.6, 0.42, 0.85, 8.4
@@ -33,7 +33,8 @@ _MOST = 8
 """The most levels, or waits, in one chart."""
 _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
-_CI = {"errorbar": ("ci", 95), "seed": 1, "n_boot": 400}
+_CI: dict[str, Any] = {"errorbar": ("ci", 95), "seed": 1, "n_boot": 400}
+"""The interval of a single mean; it describes, and the study's error rate does not change it."""
 _ENDS = ["percent_change", "ci_low", "ci_high"]
 _PALETTE = [LIGHT[name] for name in SERIES]
 _GREYS = ["#6e7480", "#8f95a0", "#b3b8c1"]
@@ -144,7 +145,7 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         ax.set_xlim(0, None)
         ax.xaxis.set_major_formatter(_COUNTS)
     summary = rows.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
-    caption = "A point is one trial. The bar is the mean with its 95 % interval."
+    caption = f"A point is one trial. The bar is the mean with its {_CI['errorbar'][1]} % interval."
     caption += " The axis is logarithmic." if wide else ""
     return _done(ax, f"{_title(y)} of each trial, by level", caption, summary)
 
@@ -191,29 +192,36 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
     ax.set_yticks(range(len(rows)), names)
     ax.grid(axis="y", visible=False)
     title = attrs.get("title", "metric")
-    caption = "Lines: 95 % intervals."
+    caption = f"Lines: {_confidence(attrs)} intervals."
     if margin:
-        level = f"{100 * (1 - attrs.get('alpha', 0.05)):.6g} %"
         caption = (
-            f"Lines: simultaneous {level} intervals; thick: the interval that shows equivalence. "
+            f"Lines: simultaneous {_confidence(attrs)} intervals; thick: the interval that shows equivalence. "
             f"Shaded: the margin of ±{margin:g} %."
         )
+    caption = f"{caption} {two_families(rows)}".strip()
     table = rows.filter([*dict.fromkeys((label, "level", "against", *_ENDS, "verdict"))])
     settings = {"xlabel": f"change of {title}", "ylabel": "", "ylim": (len(rows) - 0.5, -0.5)}
     return _done(ax, f"Change of {title} by level", caption, table, **settings)
 
 
+def _confidence(attrs: Mapping[Any, Any]) -> str:
+    return f"{100 * (1 - attrs.get('alpha', 0.05)):.6g} %"
+
+
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
     """Prepare an axis in percent, or in factors if changes are large."""
-    ends = percents.to_numpy(float)
+    reach = [ends_on_axis(*row) for row in percents[_ENDS].to_numpy(float)]
+    ends = np.append(percents.drop(columns=["ci_low", "ci_high"]).to_numpy(float), reach)
     ends = ends[np.isfinite(ends)]
     if not len(ends) or ends.max() < _FACTORS:
         ax.xaxis.set_major_formatter(_PERCENT)
         return float
     ax.set_xscale("log")
-    ax.set_xlim(min(1 + ends.min() / 100, 1.0) / 1.2, (1 + ends.max() / 100) * 1.2)
+    low, high = min(1 + ends.min() / 100, 1.0) / 1.2, (1 + ends.max() / 100) * 1.2
+    ax.set_xlim(low, high)
     _log_ticks(ax.xaxis, "{x:g} ×")
-    return lambda percent: 1 + percent / 100
+    # what lies beyond the axis ends just beyond it
+    return lambda percent: min(max(1 + percent / 100, low / 2), 2 * high)
 
 
 @styled
@@ -332,7 +340,7 @@ def curve(
     if rows[y].min() >= 0:
         ax.set_ylim(0, None)
     table = rows.groupby([*filter(None, (hue, x))], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
-    caption = "Points: means; bands: their 95 % intervals."
+    caption = f"Points: means; bands: their {_CI['errorbar'][1]} % intervals."
     return _done(ax, f"{_title(y)} by {_label(x)}", caption, table, xlabel=_label(x), ylabel=_label(y))
 
 
@@ -387,7 +395,8 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
         if _MEAN in logs:
             ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
     caption = "Blue is better, orange is worse. "
-    caption += _SURVEYED if survey else "Bold: shown to differ, all cells judged together."
+    together = two_families(compared) or "All cells are judged together."
+    caption += _SURVEYED if survey else f"Bold: shown to differ. {together}"
     caption += " In the means, the reference counts as no change." if shared else ""
     table = design.join(compared[["against", *_ENDS, "verdict"]], how="inner").reset_index()
     title = f"Change of {effects.attrs.get('title', 'the metric')} in each cell of the grid"
@@ -410,6 +419,7 @@ def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
         rows = panel.set_index(along)
         points = rows[_ENDS].where(rows["verdict"].ne("invalid")).reindex(order)
         points.loc[design[along][rows["against"].iloc[0]]] = 0.0
+        points["ci_high"] = points["ci_high"].clip(upper=points["percent_change"].map(most_stated))
         at = range(len(order))
         ax.axhspan(-margin, margin, color=BAND, linewidth=0)
         ax.axhline(0, color=INK, linewidth=0.8)
@@ -423,8 +433,9 @@ def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
         ax.set_xticks(at, order)
         ax.set_title(", ".join(map(str, names)), loc="left", fontweight="normal")
         ax.yaxis.set_major_formatter(_PERCENT)
-    single = "of single cells" if _is_survey(effects) else "for all panels together"
-    caption = f"Blue bands: intervals, {single}; the grey band is the margin. Grey point: the reference."
+    together = two_families(compared) or "The intervals hold for all panels together."
+    caption = "Blue bands: intervals; the grey band is the margin. Grey point: the reference. "
+    caption += "The intervals are of single cells." if _is_survey(effects) else together
     title = f"Change of {effects.attrs.get('title', 'the metric')} by {along}"
     return _titled(figure, title, caption, cells[[*others, along, "against", *_ENDS, "verdict"]])
 
@@ -495,12 +506,12 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     names = {"percent": "percent_change", "low": "ci_low", "high": "ci_high", "verdict": "verdict"}
     rows = _rows(steps).rename(columns={f"step_{short}": name for short, name in names.items()})
-    totals = rows["total_percent"].map(lambda percent: f"{percent:+.1f} %".replace("-", "−"))
+    totals = rows["total_percent"].map(signed)
     rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")")
     rows = rows.drop(columns="against", errors="ignore")
     rows.attrs = {"title": "throughput", **steps.attrs}
     ax = effects(rows, _axes(ax, 1.3 * len(rows)), "label")
-    caption = "Lines: simultaneous 95 % intervals of each step."
+    caption = f"Lines: simultaneous {_confidence(steps.attrs)} intervals of each step."
     return _done(ax, "What each step adds to the step before", caption, steps)
 
 
@@ -552,6 +563,6 @@ def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.plot(at["published_high"], at.index + 0.25, "D", color=ORANGE)
     ax.axvline(scale(0), color=INK, linewidth=0.8)
     ax.set_yticks(range(len(both)), both["figure"])
-    caption = "Lines: 95 % intervals here; diamonds: what was published."
+    caption = f"Lines: {_confidence(rows.attrs)} intervals here; diamonds: what was published."
     settings = {"xlabel": "change", "ylabel": "", "ylim": (len(both) - 0.4, -0.6)}
     return _done(ax, "Published beside measured", caption, both, **settings)

@@ -20,8 +20,8 @@ class Analysis:
     ``table`` has a row per level: baseline, controls, others. Columns: those of :func:`benchlib.compare`,
     ``sd`` (in the metric's unit), ``cv`` (percent).
 
-    - ``against``: level → reference; ``differences``: ``block, level, percent``
-    - ``errors``: ``level, against, estimate, error, df, equal_low, equal_high``, on the log scale
+    - ``against``: level → reference
+    - ``errors``: ``level, against, family, estimate, error, df, equal_low, equal_high``, on the log scale
     - ``residual_sd``: a trial's deviation in log units
     """
 
@@ -34,14 +34,9 @@ class Analysis:
     margin: float
     alpha: float
     warnings: tuple[Concern, ...]
-    differences: pd.DataFrame
     errors: pd.DataFrame
     residual_sd: float
-
-    @property
-    def asked(self) -> list[str]:
-        """Return the compared levels without controls."""
-        return [name for name in self.against if name not in self.controls]
+    exploratory_alpha: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON of ``benchlib analyze --json``."""

@@ -79,7 +79,7 @@ def ladder(
         rows = analysis.table.set_index("level").loc[list(steps[1:]), list(_RENAMED)]
         parts.append(rows.rename(columns=_RENAMED).add_prefix(f"{part}_"))
     rungs = pd.concat(parts, axis=1).reset_index()
-    rungs.attrs["title"] = analysis.metric.title
+    rungs.attrs = {"title": analysis.metric.title, "alpha": alpha}
     return rungs
 
 

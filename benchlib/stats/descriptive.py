@@ -1,17 +1,10 @@
-"""Descriptive figures: geometric means, drift."""
+"""Drift in trials from elsewhere."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-
-
-def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean with its 95 % interval (t); NaN if unknown."""
-    mean, error = pd.Series(np.log(np.asarray(values, float))).agg(["mean", "sem"]).to_numpy()
-    reach = stdtrit(len(values) - 1, 0.975) * error
-    return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
 def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bool) -> tuple[float, float]:
@@ -32,8 +25,6 @@ def unseen_drift(levels: Sequence[str], speeds: Sequence[float], *, in_order: bo
     slope = (centred["log"] * centred["place"]).sum() / squares
     left = ((centred["log"] - slope * centred["place"]) ** 2).sum() / df
     fastest = abs(slope) + (stdtrit(df, 0.975) * np.sqrt(left / squares) if in_order else 0.0)
-    span, apart = (
-        np.ptp(levels_runs["place"].agg(["min", "max"]), axis=1).max(),
-        np.ptp(levels_runs["place"].mean()),
-    )
+    place = levels_runs["place"]
+    span, apart = (place.max() - place.min()).max(), np.ptp(place.mean())
     return float(100 * np.expm1(slope * span)), float(100 * np.expm1(fastest * apart))

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import Metric, foreign_metric
+from benchlib.plan.metrics import MOST_STATED, Metric, foreign_metric, most_stated, number_words
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.crossed import single_contrasts
-from benchlib.stats.limits import Concern
+from benchlib.stats.limits import ANSWER, Concern
 from benchlib.stats.multiple import holm
-from benchlib.stats.sequential import decide, plan_looks
+from benchlib.stats.sequential import decide
 from benchlib.stats.strata import analyze_strata
 from benchlib.stats.survey import survey
 from benchlib.stats.trials import read_trials
@@ -22,11 +22,11 @@ from benchlib.stats.verdicts import analyze, percent
 EFFECTS = "effects"
 """The value of ``attrs["kind"]`` for frames of effects."""
 COLUMNS = [
-    "level", "against", "answer", "n", "base", "mean", "percent_change", "ci_low", "ci_high", "equal_low", "equal_high",
+    "level", "against", "answer", "family", "n", "base", "mean", "percent_change", "ci_low", "ci_high", "equal_low", "equal_high",
     "p_value", "p_adjusted", "verdict", "mde_percent", "blocks_needed", "error", "df",
 ]  # fmt: skip
 """The columns of a frame of effects."""
-SHOWN = [*COLUMNS[:2], *COLUMNS[3:9], "p_adjusted", "verdict"]
+SHOWN = [*COLUMNS[:2], *COLUMNS[4:10], "p_adjusted", "verdict"]
 """The columns of a frame of effects that a table shows."""
 
 
@@ -36,14 +36,15 @@ def compare(
     """Return the effects of levels, a row per comparison.
 
     ``trials`` has ``block, level`` and the metric; ``part, period, host, error, doubt`` are optional.
-    ``answers``: levels that answer the question, perhaps with words. Other ``arguments``:
-    :func:`judge`, :func:`benchlib.analyze`.
+    ``answers``: levels that answer the question, perhaps with words, as declared before the study ran.
+    Other ``arguments``: :func:`judge`, :func:`benchlib.analyze`.
 
     Columns, in percent unless stated:
 
-    - ``level, against, answer``; ``n`` (trials of the side with fewer)
+    - ``level, against, answer``; ``family`` (``answer``, ``exploratory``, ``control``); ``n`` (trials of
+      the side with fewer)
     - ``base, mean`` of reference and level, in the metric's unit
-    - ``percent_change, ci_low, ci_high`` (simultaneous, at 1 - alpha)
+    - ``percent_change, ci_low, ci_high`` (simultaneous over the family, at 1 - alpha)
     - ``equal_low, equal_high`` (interval of the equivalence test)
     - ``p_value`` (single), ``p_adjusted, verdict``; ``mde_percent`` (smallest increase with 80 % power)
     - ``blocks_needed`` (total to settle it); ``error, df`` of the log-ratio
@@ -53,7 +54,7 @@ def compare(
     """
     given = answers if isinstance(answers, Mapping) else {level: level for level in answers}
     words = {str(level): str(text) for level, text in given.items()}
-    return effects_of(judge(trials, baseline=baseline, **arguments), words)
+    return effects_of(judge(trials, baseline=baseline, answers=[*words], **arguments), words)
 
 
 def judge(
@@ -91,8 +92,7 @@ def judge(
     if looks:
         if against:
             raise InputError("looks judge all levels against one baseline: leave out 'against'")
-        plan = plan_looks(trials["level"].nunique(), len(arguments["controls"]), tuple(looks))
-        return decide(trials, plan, **arguments)[0]
+        return decide(trials, looks, **arguments)[0]
     if "part" in trials and trials["part"].nunique() > 1:
         parts = trials.drop_duplicates("level").astype({"part": str})
         strata = dict(zip(parts["level"], parts["part"], strict=True))
@@ -111,21 +111,31 @@ def effects_of(analysis: Analysis, answers: Mapping[str, str] = MappingProxyType
     # levels are compared with baseline and controls together, controls with the baseline
     together = errors["against"].eq(analysis.baseline) & ~errors.index.isin(analysis.controls)
     effects = table.loc[order].assign(
-        **errors[["against", "error", "df"]],
+        **errors[["against", "family", "error", "df"]],
         answer=[answers.get(level, "") for level in order],
         n=np.minimum(table.loc[order, "n"], reference["n"].to_numpy()),
         base=np.where(together, np.average(arms["mean"], weights=arms["n"]), reference["mean"]),
         **percent(errors[["equal_low", "equal_high"]]),
     )
-    warnings = [warning.record() for warning in analysis.warnings]
-    facts = {name: getattr(analysis, name) for name in ("baseline", "margin", "alpha", "blocks")}
-    return _with_facts(
-        effects.rename_axis("level").reset_index()[COLUMNS],
-        analysis.metric,
-        controls=list(analysis.controls),
-        warnings=warnings,
-        **facts,
-    )
+    names = ("baseline", "margin", "alpha", "exploratory_alpha", "blocks")
+    facts: dict[str, Any] = {name: getattr(analysis, name) for name in names}
+    facts |= {"controls": [*analysis.controls], "warnings": [each.record() for each in analysis.warnings]}
+    return _with_facts(effects.rename_axis("level").reset_index()[COLUMNS], analysis.metric, **facts)
+
+
+def readable(effects: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame for a table: numbers that are too large to be stated are text."""
+    numbers = effects.select_dtypes("number") if effects.columns.is_unique else effects.iloc[:, :0]
+    if "percent_change" not in [*numbers]:
+        return effects
+    most = pd.DataFrame({"ci_high": numbers["percent_change"].map(most_stated), "mde_percent": MOST_STATED})
+    numbers = numbers[[name for name in most if name in numbers]]
+    far = numbers.gt(most[[*numbers]])
+    words = "> " + most.map(number_words)
+    texts = {
+        name: numbers[name].astype(object).mask(far[name], words[name]) for name in far if far[name].any()
+    }
+    return effects.assign(**texts)
 
 
 def screen(
@@ -164,6 +174,7 @@ def screen(
     effects = effects.assign(
         against="without it",
         answer=effects["level"].where(named, ""),
+        family=ANSWER,
         n=int(data.values.count().min()),  # each effect uses all levels
         base=means[0],
         mean=means[1],

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from benchlib.plan.metrics import MOST_STATED
 from benchlib.stats.limits import BY_HOST, LEAST_BLOCKS
 
 PASSED, SLOWER, UNKNOWN = "passed", "slower", "cannot be said"
@@ -32,6 +33,7 @@ def gate(row: Mapping[str, Any], attrs: Mapping[str, Any], tolerance: float) -> 
     within = -margin <= row["equal_low"] and row["equal_high"] <= margin
     if worst <= most or verdict == "faster" or (within and attrs["margin"] <= tolerance):
         return PASSED, f"no slower than {most:g} %"
-    if not math.isfinite(worst):
+    if math.isnan(worst):
         return UNKNOWN, f"{verdict}: there is no interval"
-    return UNKNOWN, f"{verdict}: it may be slower by {worst:.1f} %"
+    most_told = f"{worst:.1f} %" if worst <= MOST_STATED else f"more than {MOST_STATED:,} %"
+    return UNKNOWN, f"{verdict}: it may be slower by {most_told}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 LEAST_BLOCKS = 3
 BY_HOST = "differs by host"
 """The verdict if effects differ between hosts; their average is not reported."""
+
+ANSWER, EXPLORATORY, CONTROL = "answer", "exploratory", "control"
+"""The families of comparisons; each has its own error rate."""
 
 STANDS_OUT = "stands out"
 """The verdict on a cell of a survey that fresh blocks must confirm."""
@@ -52,8 +55,7 @@ class Concern:
 
     def record(self) -> dict[str, Any]:
         """Return ``code, level, value, text, grave``."""
-        record = asdict(self)
-        return {name: record.get(name, self.text) for name in ("code", "level", "value", "text", "grave")}
+        return {name: getattr(self, name) for name in ("code", "level", "value", "text", "grave")}
 
 
 _NOISE = "Noise between equal servers sets the smallest change that can be shown."
@@ -71,8 +73,8 @@ SENTENCES: dict[str, Sentence] = {
         "Give the values as they were measured.", 1,
     ),
     "outlier": Sentence("An outlier is shown and kept: {value}.", "One trial can move a mean.", "Look at its seconds and its log.", 8),
-    "few_blocks": Sentence("A verdict takes at least 3 blocks; here are {value}.", "Noise cannot be estimated from fewer.", _AGAIN, 1),
-    "few_trials": Sentence("{level} has {value} usable trials: a verdict takes 3.", "Noise cannot be estimated from fewer.", _AGAIN, 1),
+    "few_blocks": Sentence("A verdict takes at least 3 blocks (here: {value}).", "Noise cannot be estimated from fewer.", _AGAIN, 1),
+    "few_trials": Sentence("{level} has too few usable trials for a verdict ({value}; at least 3 are needed).", "Noise cannot be estimated from fewer.", _AGAIN, 1),
     "incomplete_blocks": Sentence("Trials are absent from blocks: {value}.", "Blocks that lack a level compare fewer pairs.", _AGAIN, 6),
     "no_reference": Sentence("{level} has no verdict: the level that it is compared with has no trial.", "A change needs two sides.", _AGAIN, 1),
     "reading": Sentence("{value}.", "The file was read with these assumptions.", "Check that they hold.", 9),
@@ -136,6 +138,6 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "detectable": Sentence("A change of {level} below {value} could not be seen.", "Inconclusive does not mean equal.", "Run more blocks.", 3),
     "builds_differ": Sentence("The servers come from different builds: {value}.", "A compiler or an option can cost more than a version saves.", "Use servers of one builder.", 3),
-    "extended": Sentence("The study was extended after {value} blocks.", "Every unplanned look is one more chance of a false claim; the error rate was lowered for it.", "Use blocks = auto, which plans its looks.", 6),
+    "extended": Sentence("The study was extended (blocks until then: {value}).", "Every unplanned look is one more chance of a false claim; the error rate was lowered for it.", "Use blocks = auto, which plans its looks.", 6),
     "stopped_early": Sentence("The study stopped after {value}.", "Studies that stop early overstate the effect on average.", "Run all blocks if the size of the effect matters.", 6),
 }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchlib.stats.between import ENDS
 from benchlib.stats.effects import compare
 
 
@@ -56,7 +57,7 @@ def first_changes(steps: pd.DataFrame, design: pd.DataFrame, along: str) -> pd.D
         shown=by_row.transform("sum"),
     )
     found = cells.loc[cells.groupby(rest, sort=False)["size"].idxmax()]  # of equal ones the first
-    figures = ["changed_at", "before", "percent_change", "ci_low", "ci_high", "verdict", "steps", "shown"]
+    figures = ["changed_at", "before", *ENDS, "verdict", "steps", "shown"]
     found = found[[*rest, *figures]].reset_index(drop=True)
     found.attrs = {}
     return found

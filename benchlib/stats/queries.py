@@ -1,7 +1,7 @@
 """Comparisons query by query."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -30,13 +30,15 @@ def compare_queries(
     baseline: str,
     controls: Sequence[str] = (),
     against: Mapping[str, str] = MappingProxyType({}),
+    answers: Collection[str] = (),
     looks: Sequence[int] = (),
     alpha: float = 0.05,
     **arguments: Any,
 ) -> pd.DataFrame:
     """Return the change of each query's mean latency, a row per comparison and query.
 
-    ``queries`` is ``study.queries()``. Each query has its own noise; queries and ``looks`` share ``alpha``.
+    ``queries`` is ``study.queries()``. Each query has its own noise; queries and ``looks`` share ``alpha``
+    in each family.
     Columns, besides those of :func:`compare`:
 
     - ``query``; ``share_percent`` of the time of all transactions, at the reference
@@ -47,7 +49,7 @@ def compare_queries(
     Raises:
         InputError: invalid queries or arguments.
     """
-    for name in ("metric", "answers", "concerns"):  # of the study's own comparison
+    for name in ("metric", "concerns"):  # of the study's own comparison
         arguments.pop(name, None)
     usable, frames = queries.dropna(subset=METRIC), list[pd.DataFrame]()
     pairs = references(list(usable["level"].unique()), (baseline, *controls), against)
@@ -57,6 +59,11 @@ def compare_queries(
         present = {*rows["level"]}
         if of_query := {level: other for level, other in compared.items() if {level, other} <= present}:
             groups[str(query)] = of_query, rows
+    answering = {*answers} or {*compared}
+    families = [
+        sum(bool({*of_query} & of) for of_query, _ in groups.values())
+        for of in (answering, {*compared} - answering)
+    ]
     for query, (of_query, rows) in groups.items():
         first, arms = baseline, [name for name in controls if name in {*rows["level"]}]
         if baseline not in of_query.values():
@@ -69,7 +76,8 @@ def compare_queries(
             against={level: other for level, other in of_query.items() if other != first},
             metric=METRIC,
             alpha=alpha / max(len(looks), 1),
-            families=len(groups),
+            answers=answering,
+            families=families,
             **arguments,
         )
         frames.append(_with_queries(effects[~effects["level"].isin(arms)], query, rows, arms))
@@ -87,19 +95,12 @@ def compare_queries(
 def _with_queries(effects: pd.DataFrame, query: str, rows: pd.DataFrame, arms: Sequence[str]) -> pd.DataFrame:
     means = rows.groupby("level")[["share_percent", "latency_p95_ms"]].mean()
     plans = rows.groupby("level")["plan"].first() if "plan" in rows else pd.Series(dtype=object)
-    changes = [
-        plan_change(plans.get(level), plans.get(other))
-        for level, other in zip(effects["level"], effects["against"], strict=True)
-    ]
+    pairs = list(zip(effects["level"], effects["against"], strict=True))
+    changes = [plan_change(plans.get(level), plans.get(other)) for level, other in pairs]
     grave = [warning for warning in effects.attrs["warnings"] if warning["grave"]]
-    invalid = effects[effects["verdict"].eq("invalid")]
-    why = {
-        level: next((w["text"] for w in grave if w["level"] in (None, level, other, *arms)), "")
-        for level, other in zip(invalid["level"], invalid["against"], strict=True)
-    }
     return effects.assign(
         query=query,
-        limit=[why.get(level, "") for level in effects["level"]],
+        limit=[next((w["text"] for w in grave if w["level"] in (None, *pair, *arms)), "") for pair in pairs],
         share_percent=effects["against"].map(means["share_percent"]),
         base_p95=effects["against"].map(means["latency_p95_ms"]),
         mean_p95=effects["level"].map(means["latency_p95_ms"]),
@@ -115,11 +116,8 @@ def plan_change(plan: str | None, reference: str | None) -> str | None:
         return SAME
     new, old = (Counter(line.strip() for line in text.splitlines()) for text in (plan, reference))
     sides = [_named(old - new), _named(new - old)]
-    return (
-        f"changed: {' → '.join(side or 'none' for side in sides)}"
-        if any(sides)
-        else "changed: order of the nodes"
-    )
+    change = " → ".join(side or "none" for side in sides) if any(sides) else "order of the nodes"
+    return f"changed: {change}"
 
 
 def _named(nodes: Counter[str]) -> str:

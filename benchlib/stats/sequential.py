@@ -3,7 +3,8 @@
 Alpha spending (Lan and DeMets, 1983), power family alpha (t / T)^1.5 (Kim and DeMets, 1987), by simulation.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -27,34 +28,43 @@ _UNEQUAL = 10.0
 """Cuts hold for equal noise, and if half of the levels are this much noisier."""
 
 
-@dataclass(frozen=True)
-class SequentialPlan:
-    """The looks, with the nominal alpha at each."""
+def decide(
+    trials: pd.DataFrame,
+    looks: Sequence[int],
+    *,
+    controls: Sequence[str] = (),
+    answers: Collection[str] = (),
+    **arguments: Any,
+) -> tuple[Analysis, str | None]:
+    """Return the analysis at the last look passed, and the reason to stop, or None.
 
-    looks: tuple[int, ...]
-    alphas: tuple[float, ...]
-
-
-def decide(trials: pd.DataFrame, plan: SequentialPlan, **arguments: Any) -> tuple[Analysis, str | None]:
-    """Return the analysis at the last look passed, and the reason to stop, or None."""
+    Each family spends its own error rate. The answers decide when to stop.
+    """
+    compared = {*trials["level"]} - {arguments["baseline"], *controls}
+    answering = compared & {*answers} if answers else compared
     sizes = trials.groupby("block")["level"].nunique()
     blocks = int((sizes == sizes.max()).sum())  # complete blocks only
-    passed = sum(look <= blocks for look in plan.looks)
-    analysis = analyze(trials, alpha=plan.alphas[max(passed - 1, 0)], **arguments)
-    verdicts = set(analysis.table.set_index("level")["verdict"][analysis.asked])
-    if passed == len(plan.looks):
+    look = max((look for look in looks if look <= blocks), default=looks[0])
+    alpha, exploratory_alpha = (
+        plan_looks(1 + len(controls) + max(len(family), 1), len(controls), tuple(looks))[look]
+        for family in (answering, compared - answering or answering)
+    )
+    rates = {"alpha": alpha, "exploratory_alpha": exploratory_alpha}
+    analysis = analyze(trials, controls=controls, answers=answers, **rates, **arguments)
+    verdicts = set(analysis.table.set_index("level")["verdict"][[*answering]])
+    if blocks >= looks[-1]:
         return analysis, "the last look"
-    if blocks not in plan.looks or "inconclusive" in verdicts:
+    if blocks not in looks or "inconclusive" in verdicts:
         return analysis, None
     if verdicts == {"invalid"}:
         return analysis, f"invalid at {blocks} blocks"
-    note = Concern("stopped_early", f"{blocks} of {plan.looks[-1]} blocks")
+    note = Concern("stopped_early", f"{blocks} of {looks[-1]} blocks")
     return replace(analysis, warnings=(*analysis.warnings, note)), f"settled at {blocks} blocks"
 
 
 @lru_cache(maxsize=64)
-def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> SequentialPlan:
-    """Return the looks for ``levels`` arms, controls included; a new design takes about a second."""
+def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> dict[int, float]:
+    """Return the nominal alpha at each look for ``levels`` arms, controls included; a new design takes about a second."""
     comparisons = max(levels - 1 - controls, 1)
     loading = complete_loading(controls + 1)
     cuts = [_cuts(_largest_t(levels, controls, looks, ratio), looks) for ratio in (1.0, _UNEQUAL)]
@@ -62,7 +72,7 @@ def plan_looks(levels: int, controls: int, looks: tuple[int, ...] = LOOKS) -> Se
     for cut, look in zip(np.max(cuts, axis=0).tolist(), looks, strict=True):
         prior = prior_df(look, comparisons)
         alphas.append(family_tail(cut, (loading * (prior > 0),) * comparisons, look - 1 + prior))
-    return SequentialPlan(looks, tuple(alphas))
+    return dict(zip(looks, alphas, strict=True))
 
 
 def _cuts(largest: np.ndarray, looks: tuple[int, ...]) -> list[float]:

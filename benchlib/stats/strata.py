@@ -1,6 +1,6 @@
 """Studies in parts, such as workloads, with separate noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,14 @@ def analyze_strata(
     controls: Sequence[str] = (),
     against: Mapping[str, str],
     concerns: Sequence[Concern] = (),
-    families: int = 1,
+    answers: Collection[str] = (),
+    families: Sequence[int] = (1, 1),
     **arguments: Any,
 ) -> Analysis:
     """Return the verdicts of all parts as one analysis.
 
-    ``strata`` maps levels to parts, which share the error rate (Sidak). A control that differs
-    invalidates all.
+    ``strata`` maps levels to parts, which share the error rate of each family (Sidak). A control that
+    differs invalidates all.
 
     Raises:
         InputError: as ``analyze``, or no comparison is possible yet.
@@ -42,15 +43,17 @@ def analyze_strata(
     concerns = [*concerns, *(Concern("no_reference", level=name) for name in wanted if name in lost)]
     used = {baseline, *controls, *pairs, *pairs.values()}
     parts = list(dict.fromkeys([strata[baseline], *(strata[name] for name in strata if name in used)]))
+    compared_levels = pairs.keys() - {*controls}
+    answering = compared_levels & {*answers} if answers else compared_levels
+    both = answering, compared_levels - answering
+    sharing = [len({strata[name] for name in of}) if both[1] else len(parts) for of in both]
     analyses: list[Analysis] = []
     for part in parts:
         inside = {name for name in used if strata.get(name) == part}
         compared = {name: other for name, other in pairs.items() if name in inside and name not in controls}
         first = part == strata[baseline]
         reference = baseline if first else next((n for n in compared.values() if n not in compared), None)
-        if (
-            reference is None or len(measured & inside) < 2
-        ):  # for example before the part's first level has run
+        if reference is None or len(measured & inside) < 2:  # no level of the part has run
             continue
         about = [c for c in concerns if c.level in (None, *inside) or (not analyses and c.level in lost)]
         if analyses:  # a control that differs invalidates every part
@@ -62,7 +65,8 @@ def analyze_strata(
                 controls=controls if first else [],
                 against=compared,
                 concerns=about,
-                families=families * len(parts),
+                answers=answers,
+                families=[families[0] * sharing[0], families[1] * sharing[1]],
                 **arguments,
             )
         )
@@ -79,14 +83,11 @@ def _joined(analyses: Sequence[Analysis]) -> Analysis:
     if analyses[0].controls:  # only the baseline's part has controls
         warnings = [c for c in warnings if c.code != "no_control"]
         warnings.append(Concern("control_elsewhere", ", ".join(analyses[0].controls)))
-    frames = {
-        name: pd.concat([getattr(analysis, name) for analysis in analyses], ignore_index=True)
-        for name in ("table", "differences", "errors")
-    }
     return replace(
         analyses[0],
         against={name: other for analysis in analyses for name, other in analysis.against.items()},
         blocks=max(analysis.blocks for analysis in analyses),
         warnings=tuple(dict.fromkeys(warnings)),
-        **frames,
+        table=pd.concat([analysis.table for analysis in analyses], ignore_index=True),
+        errors=pd.concat([analysis.errors for analysis in analyses], ignore_index=True),
     )

@@ -15,7 +15,7 @@ from scipy.special import polygamma, psi, stdtr, stdtrit
 from benchlib.errors import InputError
 from benchlib.plan.metrics import foreign_metric
 from benchlib.stats.analysis import Analysis
-from benchlib.stats.limits import STANDS_OUT, Concern
+from benchlib.stats.limits import EXPLORATORY, STANDS_OUT, Concern
 from benchlib.stats.multiple import benjamini_hochberg
 from benchlib.stats.power import Plan, blocks_to_find
 from benchlib.stats.trials import read_trials
@@ -44,20 +44,14 @@ def moderated(variances: Sequence[float], dfs: Sequence[float]) -> tuple[np.ndar
     log, half = np.log(s2[known]), df[known] / 2
     centred = log - psi(half) + np.log(half)
     spread = centred.var(ddof=1) - polygamma(1, half).mean() if known.sum() > 1 else 0.0
-    prior_df = 2 * _inverse_trigamma(spread) if spread > 0 else np.inf
-    shift = psi(prior_df / 2) - np.log(prior_df / 2) if np.isfinite(prior_df) else 0.0
+    half_df, shift = np.inf, 0.0
+    if spread > 0:  # half_df, whose trigamma is the spread, lies between these bounds
+        half_df = float(brentq(lambda y: polygamma(1, y) - spread, 1 / spread, 0.5 + 1 / spread))
+        shift = psi(half_df) - np.log(half_df)
     prior = np.exp(centred.mean() + shift)
     own = np.where(known, df, 0.0)
-    if np.isinf(prior_df):
-        return np.full(len(s2), prior), np.full(len(s2), own.sum())
-    posterior = (prior_df * prior + own * np.where(known, s2, 0.0)) / (prior_df + own)
-    return posterior, np.minimum(prior_df + own, own.sum())
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Return y with trigamma(y) = value, which is between 1 / value and that and a half."""
-    ends = 1 / value, 1 / value + 0.5
-    return float(brentq(lambda y: polygamma(1, y) - value, *ends, xtol=1e-14))
+    posterior = prior + own / (2 * half_df + own) * (np.where(known, s2, 0.0) - prior)
+    return posterior, np.minimum(2 * half_df + own, own.sum())
 
 
 def survey(
@@ -136,8 +130,9 @@ def survey(
         margin=margin,
         alpha=alpha,
         warnings=(*data.concerns, *concerns, Concern("survey", value)),
-        differences=pd.DataFrame({"block": [], "level": [], "percent": []}),
-        errors=pd.DataFrame({"level": [*pairs], "against": [*pairs.values()], **errors}),
+        errors=pd.DataFrame(
+            {"level": [*pairs], "against": [*pairs.values()], "family": EXPLORATORY, **errors}
+        ),
         residual_sd=float(np.sqrt(variances.mean())),
     )
 

@@ -94,9 +94,8 @@ def _natural(label: Any) -> Any:
     """Return a sort key: ``b2`` before ``b10``."""
     if not isinstance(label, str):
         return label
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", label)
-    ]
+    parts = re.findall(r"\d+|\D+", label)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def _of_blocks(

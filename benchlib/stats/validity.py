@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
-from benchlib.plan.metrics import number_words
+from benchlib.plan.metrics import number_words, signed
 from benchlib.stats.limits import Concern
 from benchlib.stats.multiple import benjamini_hochberg
 
@@ -49,8 +49,8 @@ def drifts(logs: pd.DataFrame, pairs: Mapping[str, str], hosts: "pd.Series[Any]"
     trends = _trends(logs[list(pairs)] - logs[list(pairs.values())].to_numpy(), hosts)
     drifting = trends["change"][trends["p"] * len(pairs) <= _DRIFT_ALPHA]
     return [
-        *(Concern("host_drift", f"{change:+.1f} %") for change in whole["change"][whole["p"] <= _HOST_ALPHA]),
-        *(Concern("effect_drift", f"{drift:+.1f} %", True, str(name)) for name, drift in drifting.items()),
+        *(Concern("host_drift", signed(change)) for change in whole["change"][whole["p"] <= _HOST_ALPHA]),
+        *(Concern("effect_drift", signed(drift), True, str(name)) for name, drift in drifting.items()),
     ]
 
 
@@ -114,7 +114,7 @@ def unsteady(
                 continue
             left_out = f"{end} cycle of checkpoints" if whole == 1 else f"{end} {whole} cycles of checkpoints"
             change = float(changes.mean())
-        value = f"{100 * change:+.1f} % without the {left_out} of each trial"
+        value = f"{signed(100 * change)} without the {left_out} of each trial"
         concerns.append(Concern("no_steady_state", value, abs(change) > margin, level))
     return concerns + [Concern("too_short", reason, level=level) for level, reason in short.items()]
 

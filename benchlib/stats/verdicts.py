@@ -1,6 +1,6 @@
 """Verdicts on a factor, on the log scale."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,12 +10,12 @@ from scipy.special import fdtrc
 
 from benchlib.errors import InputError
 from benchlib.plan.design import references
-from benchlib.plan.metrics import foreign_metric
+from benchlib.plan.metrics import foreign_metric, signed
 from benchlib.stats import validity
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.block_model import Fit, arm_weights, fit_blocks, in_blocks
 from benchlib.stats.compare import SAME, compare
-from benchlib.stats.limits import BY_HOST, LEAST_BLOCKS, Concern
+from benchlib.stats.limits import ANSWER, BY_HOST, CONTROL, EXPLORATORY, LEAST_BLOCKS, Concern
 from benchlib.stats.multiple import holm
 from benchlib.stats.trials import Trials, read_trials
 
@@ -23,7 +23,12 @@ GRAVE = 0.2
 """A control that differs at this share of alpha invalidates all verdicts."""
 _DOUBTED = 0.1
 """Hosts are not pooled if a comparison's p of equal effects is below this."""
-_ERRORS = ["against", "estimate", "error", "df", "equal_low", "equal_high"]
+_COMPARED = {
+    "estimate": "percent_change", "low": "ci_low", "high": "ci_high", "p": "p_value", "p_adjusted": "p_adjusted",
+    "verdict": "verdict", "detectable": "mde_percent", "blocks_needed": "blocks_needed",
+}  # fmt: skip
+_PERCENTS = ["percent_change", "ci_low", "ci_high", "mde_percent"]
+_ERRORS = ["against", "family", "estimate", "error", "df", "equal_low", "equal_high"]
 POOLED_FROM = 0.5
 """Periods or hosts are pooled only if p of their interaction with levels exceeds this."""
 
@@ -41,16 +46,20 @@ def analyze(
     fixed_hosts: bool = False,
     concerns: Sequence[Concern] = (),
     against: Mapping[str, str] = MappingProxyType({}),
-    families: int = 1,
+    answers: Collection[str] = (),
+    exploratory_alpha: float | None = None,
+    families: Sequence[int] = (1, 1),
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
     - ``controls``: A/A arms of the baseline. One that differs at a fifth of ``alpha`` invalidates all
       verdicts.
-    - ``margin``: the smallest fraction that matters. ``alpha``: the family's error rate.
+    - ``margin``: the smallest fraction that matters. ``alpha``: a family's error rate.
+    - ``answers``: levels declared before the study ran, a family of their own; other levels are the
+      exploratory family, at ``exploratory_alpha`` if given. Without them there is one family.
     - ``concerns``: limits found elsewhere.
     - ``against``: references other than the baseline. A level that is only a reference is not compared.
-    - ``families``: the number of parts that share ``alpha``.
+    - ``families``: the numbers of parts that share the error rate of answers, and of others.
     - ``fixed_hosts``: conclude about these hosts only.
 
     Optional columns: ``error``, ``period`` (blocks that share clusters), ``host``.
@@ -78,11 +87,19 @@ def analyze(
     differing = {c.level for c in host_concerns if c.code == "host_by_level" and not fixed_hosts}
     warnings += period_concerns + host_concerns
 
-    control_weights, other_weights = np.split(weights, [len(controls)])
-    one = set(pairs.values()) <= {arms[0]}
-    control_rows = compare(judged, control_weights, alpha, margin, one_reference=True, families=1)
-    other_rows = compare(judged, other_weights, alpha, margin, one_reference=one, families=families)
-    rows = pd.concat([control_rows, other_rows]).set_axis(list(pairs))
+    answering = {str(name) for name in answers} or {*pairs}
+    kinds = {name: ANSWER if name in answering else EXPLORATORY for name in pairs}
+    kinds |= dict.fromkeys(controls, CONTROL)
+    rates = {CONTROL: (alpha, 1), ANSWER: (alpha, families[0])}
+    rates[EXPLORATORY] = exploratory_alpha or alpha, families[1]
+    of_families = []
+    for kind, (rate, parts) in rates.items():
+        names = [name for name in pairs if kinds[name] == kind]
+        one = {pairs[name] for name in names} <= {arms[0]}
+        own = weights[[kinds[name] == kind for name in pairs]]
+        found = compare(judged, own, rate, margin, one_reference=one, families=max(parts, 1))
+        of_families.append(found.set_axis(names).assign(alpha=rate, family=kind))
+    rows = pd.concat(of_families).loc[list(pairs)]
     warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
 
     table = data.values.agg(["count", "mean", "std"]).T.set_axis(["n", "mean", "sd"], axis=1)
@@ -91,7 +108,7 @@ def analyze(
     changes = _changes(data.logs, pairs, weights)
     few |= set(changes.columns[changes.notna().sum() < LEAST_BLOCKS])  # blocks that have both sides
     grave = {warning.level for warning in warnings if warning.grave}
-    (up, down), tests = measured.directions, rows[["low", "high", "p_tost"]].to_numpy()
+    (up, down), tests = measured.directions, rows[["low", "high", "p_tost", "alpha"]].to_numpy()
     verdicts = [
         # a control that differs shows an unknown error, so it invalidates the others too
         "invalid" if grave & {None, name, other, *controls}
@@ -99,25 +116,17 @@ def analyze(
         else BY_HOST if name in differing
         else up if low > 0
         else down if high < 0
-        else "equivalent" if p_tost <= alpha
+        else "equivalent" if p_tost <= rate
         else "inconclusive"
-        for (name, other), (low, high, p_tost) in zip(pairs.items(), tests, strict=True)
+        for (name, other), (low, high, p_tost, rate) in zip(pairs.items(), tests, strict=True)
     ]  # fmt: skip
-    rows["against"] = pd.Series(pairs)
     needed = np.ceil(rows["blocks_needed"] * (blocks / len(judged.residual)))
-    compared = {
-        "percent_change": percent(rows["estimate"]),
-        "ci_low": percent(rows["low"]),
-        "ci_high": percent(rows["high"]),
-        "p_value": rows["p"],
-        "p_adjusted": rows["p_adjusted"],
-        "verdict": pd.Series(verdicts, rows.index, dtype=object),
-        "mde_percent": percent(rows["detectable"]),
-        "blocks_needed": needed.where(np.array(verdicts) == "inconclusive"),
-    }
-    differences = percent(changes).stack(future_stack=True).dropna()
+    rows = rows.assign(against=pd.Series(pairs), verdict=pd.Series(verdicts, rows.index, dtype=object))
+    rows["blocks_needed"] = needed.where(rows["verdict"].eq("inconclusive"))
+    compared = rows[[*_COMPARED]].set_axis([*_COMPARED.values()], axis=1)
+    compared[_PERCENTS] = percent(compared[_PERCENTS])
     return Analysis(
-        table=table.join(pd.DataFrame(compared)).rename_axis("level").reset_index(),
+        table=table.join(compared).rename_axis("level").reset_index(),
         baseline=arms[0],
         controls=controls,
         against=pairs,
@@ -126,9 +135,9 @@ def analyze(
         margin=margin,
         alpha=alpha,
         warnings=tuple(warnings),
-        differences=differences.rename_axis(["block", "level"]).reset_index(name="percent"),
         errors=rows[_ERRORS].rename_axis("level").reset_index(),
         residual_sd=fit.residual_sd,
+        exploratory_alpha=exploratory_alpha,
     )
 
 
@@ -168,7 +177,7 @@ def _by_host(
     differ = []
     for name in map(str, p.index[p <= alpha]):
         by_host = means[name].dropna().sort_values()
-        listed = ", ".join(f"{percent(change):+.1f} % on {host}" for host, change in by_host.items())
+        listed = ", ".join(f"{signed(percent(change))} on {host}" for host, change in by_host.items())
         differ.append(Concern("host_by_level", f"{listed} (p = {p[name]:.2g})", level=name))
     if differ:
         tested = "effects differ between them"
@@ -273,7 +282,7 @@ def _control_concerns(controls: pd.DataFrame, blocks: int, alpha: float) -> list
         return [Concern("no_control")]
     differing = controls[(controls["p_adjusted"] <= alpha) & (blocks >= LEAST_BLOCKS)]
     return [
-        Concern("control_differs", f"{percent(change):+.1f} % (p = {p:.2g})", p <= GRAVE * alpha, str(name))
+        Concern("control_differs", f"{signed(percent(change))} (p = {p:.2g})", p <= GRAVE * alpha, str(name))
         for name, change, p in differing[["estimate", "p_adjusted"]].itertuples()
     ]
 

@@ -18,7 +18,7 @@ from benchlib.host.telemetry import DEVICE, HOST
 from benchlib.plan.level import Model, NotEmpty, Values, first_problem
 from benchlib.plan.metrics import METRICS, number_words
 from benchlib.plan.model import Study
-from benchlib.stats import Concern
+from benchlib.stats.limits import Concern
 from benchlib.study.instruments import Recorded, nearest_cap
 from benchlib.study.published import matching
 from benchlib.study.records import Parameters, rows_of

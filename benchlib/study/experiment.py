@@ -11,9 +11,11 @@ import pandas as pd
 from benchlib.errors import InputError, StudyError
 from benchlib.plan.metrics import percent_words
 from benchlib.plan.model import Measurement, Plan, Study
-from benchlib.stats import Analysis, Concern
+from benchlib.plan.planning import answer_words
+from benchlib.stats.analysis import Analysis
 from benchlib.stats.effects import judge
-from benchlib.stats.sequential import EXTENSION, decide, plan_looks
+from benchlib.stats.limits import Concern
+from benchlib.stats.sequential import EXTENSION, decide
 from benchlib.study import conditions
 from benchlib.study.instruments import Recorded, bottlenecks, recorded
 from benchlib.study.results import Measured, concerns, measured
@@ -87,6 +89,7 @@ class Experiment:
         return {
             "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
             "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
+            "answers": answer_words(self.study),
         } | ({"repeats": factor.repeats} if self.study.declared.survey else {}) | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
 
     def check_comparable(self) -> None:
@@ -99,7 +102,7 @@ class Experiment:
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons; extensions lower it."""
+        """The error rate of each family of comparisons; extensions lower it."""
         return _ALPHA * EXTENSION ** len(self._looks_after)
 
     def by_level(self) -> pd.DataFrame:
@@ -118,15 +121,11 @@ class Experiment:
 
     def settled(self) -> str | None:
         """Return why the study may stop early, or None."""
-        looks, factor = self.plan.looks, self.plan.factor
-        if self._complete_blocks not in looks:
+        if self._complete_blocks not in self.plan.looks:
             return None
-        plan = plan_looks(len(factor.levels), len(factor.controls), looks)
-        options = {
-            name: of for name, of in self.comparison.items() if name not in ("alpha", "looks", "against")
-        }
+        options = {name: of for name, of in self.comparison.items() if name not in ("alpha", "against")}
         with contextlib.suppress(InputError):  # no trial of the baseline has succeeded
-            return decide(self.by_level(), plan, concerns=self.concerns, **options)[1]
+            return decide(self.by_level(), concerns=self.concerns, **options)[1]
         return None
 
     def so_far(self) -> str | None:

@@ -9,7 +9,6 @@ import pandas as pd
 from benchlib.host.telemetry import processors_share
 from benchlib.plan.metrics import METRICS, Metric
 from benchlib.plan.model import CLIENTS, Study
-from benchlib.plan.planning import answer_words
 from benchlib.plan.settings import quantity
 from benchlib.plan.workload import HIDDEN
 from benchlib.stats.queries import compare_queries
@@ -85,17 +84,17 @@ class OpenStudy:
     @property
     def answers(self) -> dict[str, str]:
         """Titles of the levels that answer the question, or all comparisons."""
-        return answer_words(self.study)
+        return dict(self.comparison["answers"])
 
     @property
     def alpha(self) -> float:
-        """The error rate of all comparisons."""
+        """The error rate of each family of comparisons."""
         return self._experiment.alpha
 
     @property
     def comparison(self) -> dict[str, Any]:
         """Arguments of :func:`benchlib.compare`, without the trials."""
-        return {**self._experiment.comparison, "answers": self.answers}
+        return self._experiment.comparison
 
     @property
     def levels(self) -> pd.DataFrame:

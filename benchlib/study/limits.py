@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.plan.level import Level
-from benchlib.plan.metrics import number_words, percent_words
+from benchlib.plan.metrics import MOST_STATED, number_words, percent_words, signed
 from benchlib.plan.model import Plan, Study
 from benchlib.plan.words import size_words
 from benchlib.stats.limits import Concern
@@ -64,7 +64,7 @@ def limits(
 def _of_controls(plan: Plan, effects: pd.DataFrame) -> Iterator[Concern]:
     for row in effects[effects["level"].isin(plan.factor.controls)].to_dict("records"):
         if abs(row["percent_change"]) > 100 * plan.margin:
-            yield Concern("control_strays", f"{row['percent_change']:+.1f} %", level=row["level"])
+            yield Concern("control_strays", signed(row["percent_change"]), level=row["level"])
 
 
 def _of_queries(plan: Plan, effects: pd.DataFrame, queries: pd.DataFrame) -> Iterator[Concern]:
@@ -85,8 +85,8 @@ def _of_answers(study: Study, signs: pd.DataFrame, answers: pd.DataFrame) -> Ite
         if cost := _cost(study, signs, row["level"], row["against"]):
             yield Concern("durability", "; ".join(cost), level=row["level"])
         smallest = row["mde_percent"]
-        if row["verdict"] == "inconclusive" and np.isfinite(smallest):
-            yield Concern("detectable", f"{number_words(smallest)} %", level=row["level"])
+        if row["verdict"] == "inconclusive" and not np.isnan(smallest):
+            yield Concern("detectable", f"{number_words(min(smallest, MOST_STATED))} %", level=row["level"])
 
 
 def _of_setup(experiment: Experiment, compared: set[str]) -> Iterator[Concern]:

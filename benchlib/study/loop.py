@@ -68,7 +68,8 @@ def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None
     """Write a new study, or extend the saved one of the same plan; return it.
 
     - Fewer blocks remove nothing; ``extended`` records former sizes of complete studies.
-    - Parameters outside the plan, such as prices, are replaced.
+    - Parameters outside the plan, such as prices, are replaced. After the first trial the answers stay those
+      that were declared before it; only their words may change.
     """
     if not folder.exists():
         folder.write(study)
@@ -81,6 +82,10 @@ def keep_study(folder: StudyFolder, study: Study, tell: Tell = lambda line: None
     more = tuple(trial for trial in kept.plan.design(study.blocks) if trial.block > kept.blocks)
     changes: dict[str, Any] = {"trials": kept.trials + more}
     changes["parameters"] = study.parameters and {**study.parameters, "question": kept.plan.factor.question}
+    answers, declared = (each.parameters.get("answers", {}) for each in (study, kept))
+    if study.parameters and {*answers} != {*declared} and folder.kept():
+        tell(f"{folder.name} keeps the answers declared before it ran; other comparisons are exploratory")
+        changes["parameters"]["answers"] = declared
     if more and not kept.plan.looks and not missing(kept, folder.kept()):
         changes["extended"] = (*kept.extended, kept.blocks)
     now = kept.model_copy(update=changes)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.errors import InputError
-from benchlib.plan.metrics import percent_words
+from benchlib.plan.metrics import MOST_STATED, percent_words
 from benchlib.plan.model import among
 from benchlib.stats.effects import compare
 from benchlib.study.store import project_root
@@ -85,7 +85,9 @@ def beside(
         if not figure.against and figure.metric in trials:
             row["measured"] = trials.loc[trials["level"] == figure.level, figure.metric].astype(float).mean()
         rows.append(row)
-    return pd.DataFrame(rows, columns=_SHOWN).astype(dict.fromkeys(_MEASURED, float))
+    beside = pd.DataFrame(rows, columns=_SHOWN).astype(dict.fromkeys(_MEASURED, float))
+    beside.attrs = {"alpha": effects.attrs.get("alpha", 0.05)}
+    return beside
 
 
 def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change | None:
@@ -93,7 +95,8 @@ def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change 
     if figure.metric != effects.attrs.get("metric") or found.empty:
         part = trials[trials["level"].isin([figure.level, figure.against])]
         try:
-            found = compare(part, baseline=figure.against, metric=figure.metric)
+            alpha = effects.attrs.get("alpha", 0.05)
+            found = compare(part, baseline=figure.against, metric=figure.metric, alpha=alpha)
         except InputError:  # a level or its metric is missing
             return None
     row: Change = found.iloc[0].to_dict()
@@ -156,9 +159,10 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
     else:
         word = ""
     smallest = change["mde_percent"]
-    if word or not math.isfinite(smallest):
+    if word or math.isnan(smallest):
         return word or "cannot tell"
-    return f"cannot tell: changes under {percent_words(smallest)[0].lstrip('+')} are easily missed"
+    unseen = percent_words(min(smallest, MOST_STATED))[0].lstrip("+")
+    return f"cannot tell: changes under {unseen} are easily missed"
 
 
 def matching(

@@ -20,7 +20,8 @@ from benchlib.plan.model import Measurement, Plan
 from benchlib.plan.settings import quantity
 from benchlib.plan.words import scrubbed, without_values
 from benchlib.server.counters import server_counts
-from benchlib.stats import Concern, validity
+from benchlib.stats import validity
+from benchlib.stats.limits import Concern
 from benchlib.study.records import Counters, Flushes, ReplicaReadings, Samples, understood
 from benchlib.study.store import TRANSACTION_LOG, StudyFolder
 

@@ -26,6 +26,13 @@ def test_small_changes_are_labelled_in_percent_and_large_ones_as_factors():
     assert (wide.at(0.0), "1 ×") in wide.ticks
 
 
+def test_an_end_without_a_practical_value_leaves_the_axis_readable():
+    wide = Axis.of([answer("inconclusive", percent_change=12, ci_low=-100, ci_high=6.9e147)])
+    assert wide.at(12) - wide.at(0) > 2
+    assert wide.at(6.9e147) == 238
+    assert answer("inconclusive", ci_high=math.inf).has_bar
+
+
 def test_what_is_invalid_or_has_no_interval_has_no_bar_and_moves_no_axis():
     invalid = answer("invalid", percent_change=900.0, ci_low=800.0, ci_high=999.0)
     assert not invalid.has_bar

@@ -50,6 +50,8 @@ def test_what_answers_is_what_is_declared_or_all_but_the_controls(page_of):
     declared = page_of({"other": "the other"}, tuned=10.0, other=0.0)
     assert [each.level for each in declared.answers] == ["other"]
     assert [each.level for each in declared.others] == ["tuned", "control"]
+    assert [each.family for each in declared.others] == ["exploratory", "control"]
+    assert (page.exploratory, declared.exploratory) == (False, True)
     ((verdict, told),) = declared.sentences()
     assert told.startswith("The other ")
     assert verdict in VERDICTS

@@ -94,6 +94,22 @@ ABOUT_EVIL = {
 }  # fmt: skip
 
 
+def test_what_was_not_declared_is_called_exploratory_in_one_sentence(page_of):
+    def shown(**levels):
+        data = page_of(levels, tuned=10.0, other=0.0)
+        parts = notebook_parts(notebook(), titled=True)
+        return render("page.html.j2", data=data, downloads={}, repeat="", **parts)
+
+    said = "Exploratory: these comparisons were not declared as answers before the run"
+    assert (shown(other="the other").count(said), shown().count(said)) == (1, 0)
+
+
+def test_an_interval_without_a_practical_end_is_said_to_be_beyond_what_can_be_stated(page):
+    html = page(about={"comparisons": (answer("inconclusive", ci_low=-100.0, ci_high=6.9e147),)})
+    assert "[−100, &gt; 1,000]" in html
+    assert not re.search(r"[\d,]{20}", parsed(html).find("main").get_text())
+
+
 def test_nobody_s_text_is_obeyed_wherever_it_stands(page):
     html = page(*HOSTILE_CELLS, about=ABOUT_EVIL, downloads={f"x{EVIL}": EVIL})
     tree = parsed(html)

@@ -44,10 +44,7 @@ def test_each_level_is_compared_with_its_own_reference(make_trials):
     both = logs["fast, 4"] - (logs["slow, 4"] + logs["control"]) / 2
     expected = [100 * np.expm1(both.mean()), 100 * np.expm1(change.mean())]
     assert table.loc[[*AGAINST], "percent_change"].to_list() == pytest.approx(expected)
-    inside = analysis.differences.query("level == 'fast, 8'")["percent"]
-    assert inside.to_numpy() == pytest.approx(100 * np.expm1(change.to_numpy()))
     assert table.loc[["slow, 4", "slow, 8"], ["verdict", "p_value"]].isna().all(axis=None)
-    assert analysis.asked == [*AGAINST]
 
 
 def test_without_a_reference_of_their_own_nothing_changes(make_trials):

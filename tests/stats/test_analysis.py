@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import benchlib
-from benchlib.stats import Concern
+from benchlib.stats.limits import Concern
 
 COLUMNS = (
     "level n mean sd cv percent_change ci_low ci_high p_value p_adjusted verdict mde_percent blocks_needed"

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from calibration_page import geometric_mean
 from scipy.stats import nct, t
 
 from benchlib.stats.block_model import fit_complete
-from benchlib.stats.descriptive import geometric_mean
 from benchlib.stats.dunnett import complete_loading
 from benchlib.stats.multiple import benjamini_hochberg, holm
 from benchlib.stats.power import Plan, blocks_to_answer, detectable

@@ -52,3 +52,4 @@ def test_less_is_better_for_a_latency():
     latency = ATTRS | {"higher_is_better": False}
     assert gate(row("faster", *WORSE[1:]), latency, 0.03)[0] == PASSED
     assert gate(row("slower", *FASTER[1:]), latency, 0.03)[0] == SLOWER
+    assert "more than 1,000 %" in gate(row("inconclusive", 9, -90, 1e140, -4, 4), latency, 0.03)[1]

@@ -3,10 +3,18 @@
 import numpy as np
 import pandas as pd
 import pytest
-from simulation import Situation, judge_by_period, power_by_blocks, simulate, simulate_logs, simulate_looks
+from simulation import (
+    Situation,
+    judge_by_period,
+    power_by_blocks,
+    simulate,
+    simulate_families,
+    simulate_logs,
+    simulate_looks,
+)
 
 import benchlib
-from benchlib.stats.sequential import EXTENSION, SequentialPlan, plan_looks
+from benchlib.stats.sequential import EXTENSION, plan_looks
 
 
 @pytest.mark.parametrize(("levels", "controls", "period"), [(2, 0, 1), (4, 1, 1), (5, 2, 1), (4, 1, 2)])
@@ -26,6 +34,19 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls, period):
         equivalent = fit.equivalent[session] & ~fit.different[session] & ~invalid
         assert ((rows["verdict"] == "equivalent") == equivalent).all() or controls > 1
         assert (rows["verdict"] == "invalid").all() == invalid or controls > 1
+
+
+@pytest.mark.parametrize("noisy", [0, 1, 2, 3])
+@pytest.mark.parametrize("answers", [1, 2])
+def test_neither_family_claims_something_false_more_often_than_promised(answers, noisy):
+    situation = Situation(blocks=5, levels=2 + answers + 4, controls=1, noisy=noisy, ratio=10.0)
+    rates = simulate_families(situation, answers, sessions=20_000, seed=5)
+    assert (
+        max(
+            rates[f"{of}_{what}"] for of in ("answers", "exploratory") for what in ("different", "equivalent")
+        )
+        <= 0.063
+    )
 
 
 TIDY = {"alarms": (0.046, 0.054), "family": (0, 0.057), "coverage": (0.946, 0.954), "equivalent": (0, 0.054)}
@@ -71,7 +92,7 @@ def test_power_of_the_verdict_and_blocks_to_power():
 def test_looks_planned_or_not_spend_alpha_once(levels, controls, ratio):
     design = {"sessions": 20_000, "seed": 2, "ratio": ratio}
     planned = simulate_looks(plan_looks(levels, controls), levels, controls, **design)
-    extended = SequentialPlan((5, 7, 9, 11), tuple(0.05 * EXTENSION**n for n in range(4)))
+    extended = {look: 0.05 * EXTENSION**n for n, look in enumerate((5, 7, 9, 11))}
     assert planned["alarms"] <= 0.056
     assert simulate_looks(extended, levels, controls, **design)["alarms"] <= 0.062
     assert ratio > 1 or planned["power"] >= 0.90

@@ -162,6 +162,23 @@ def test_fewer_blocks_leave_a_study_as_it_is(folder_of, study_of):
     assert len(lines) == 1
 
 
+def test_the_answers_of_a_study_are_those_that_were_declared_before_its_first_trial(folder_of, study_of, run):
+    def asking(**answers):
+        return study_of().model_copy(update={"parameters": {"answers": answers}})
+
+    folder, lines = folder_of(), list[str]()
+    assert keep_study(folder, asking(tuned="the set")).parameters["answers"] == {"tuned": "the set"}
+    run(folder)
+    for answers, kept in (
+        ({"control": "it"}, "the set"),
+        ({}, "the set"),
+        ({"tuned": "other words"}, "other words"),
+    ):
+        now = keep_study(folder, asking(**answers), lines.append)
+        assert now.parameters["answers"] == folder.read().parameters["answers"] == {"tuned": kept}
+    assert len(lines) == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

@@ -16,7 +16,7 @@ from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Generator, Load
 from benchlib.plan.workload import Counted
-from benchlib.stats import Concern
+from benchlib.stats.limits import Concern
 from benchlib.study.experiment import shown
 from benchlib.study.records import Flushes
 from benchlib.study.results import TRIAL_COLUMNS, concerns, measured, time_to_steady
