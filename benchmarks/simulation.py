@@ -209,7 +209,7 @@ def simulate(situation: Situation, *, sessions: int, seed: int) -> dict[str, flo
         "family": float(fit.different.any(axis=1).mean()),
         "coverage": float(1 - single.mean()),
         "power": float((fit.moved(np.log1p(EFFECT)).different[:, 0] & ~invalid).mean()),
-        "equivalent": float(fit.moved(np.log1p(MARGIN)).equivalent.any(axis=1).mean()),
+        "equivalent": float(fit.moved(np.log1p(MARGIN)).equivalent().any(axis=1).mean()),
         "invalid": float(invalid.mean()) if situation.controls else float("nan"),
         "error": float(np.sqrt(ALPHA * (1 - ALPHA) / sessions)),
     }

@@ -31,7 +31,7 @@ def test_the_simulated_figures_are_those_of_analyze(levels, controls, period):
         ends = 100 * np.expm1(fit.estimate[session] + fit.family[session] * fit.error[session])
         assert ends == pytest.approx(rows["ci_high"].to_numpy(), rel=1e-8)
         invalid = controls == 1 and twins.different[session, 0]
-        equivalent = fit.equivalent[session] & ~fit.different[session] & ~invalid
+        equivalent = fit.equivalent()[session] & ~fit.different[session] & ~invalid
         assert ((rows["verdict"] == "equivalent") == equivalent).all() or controls > 1
         assert (rows["verdict"] == "invalid").all() == invalid or controls > 1
 
