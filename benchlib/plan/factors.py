@@ -34,16 +34,15 @@ def make_factor(
                 f"parameters {other} and grid: give only one of them; a grid compares with the baseline, or along a dimension"
             )
     if declared.along not in ("", *declared.grid):
-        known = ", ".join(declared.grid)
-        raise InputError(f"parameter along: '{declared.along}' is not a dimension of a grid: {known}")
+        known = ", ".join(declared.grid) or "listed levels have none"
+        raise InputError(f"parameter along: '{declared.along}' is not a dimension of the grid: {known}")
     whole, cells = _combined(declared, read, only if isinstance(only, dict) else {})
     if unknown := {*declared.against, *declared.against.values()} - whole.keys():
         raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(whole)}")
     chosen = only if isinstance(only, list) else [*whole]
     if unknown := {*chosen} - whole.keys():
-        raise InputError(
-            f"profile {declared.profile}: 'only' names “{min(unknown)}”, which is not among the levels"
-        )
+        why = f"which is not among the levels: {', '.join([*whole][:9])}"
+        raise InputError(f"profile {declared.profile}: 'only' names “{min(unknown)}”, {why}")
     wanted = {name: level for name, level in whole.items() if name in chosen}
     against = {name: _nearest(declared.against, name, wanted) for name in declared.against if name in wanted}
     for _ in against:  # a level without its reference is left out too, and so on
