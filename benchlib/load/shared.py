@@ -70,7 +70,7 @@ def merged(reports: Sequence[Mapping[str, Any]], begins: Sequence[float] = ()) -
     With ``begins`` speeds refer to the common time.
     """
     first, counts = reports[0], _counts(reports)
-    lags = [report.get("rate_lag_max_ms") for report in reports]
+    lags: list[Any] = [report.get("rate_lag_max_ms") for report in reports]
     scripts = zip(*(report["scripts"] for report in reports), strict=True)
     statements = zip(*(report["statements"] for report in reports), strict=True)
     total = {
@@ -97,9 +97,9 @@ def _counts(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 
 def _joined(rows: Sequence[Mapping[str, Any]], weights: Sequence[Any]) -> dict[str, Any]:
     """Return sums, weighted means, what is common to all, and else None."""
-    joined = {}
+    joined: dict[str, Any] = {}
     for name in rows[0]:
-        values = [row.get(name) for row in rows]
+        values: list[Any] = [row.get(name) for row in rows]
         if name in _MEANS:
             joined[name] = _mean(values, weights)
         elif _SUMMED.fullmatch(name):
