@@ -148,10 +148,11 @@ def _memory_mib(study: Study, level: str, host: object) -> float | None:
     return cap / _MIB if cap else total
 
 
-def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> "pd.Series[float]":
-    def pages(parameters: Parameters) -> list[Values]:
+def _buffers_mib(folder: StudyFolder, trials: pd.DataFrame) -> dict[Any, float]:
+    def pages(parameters: Parameters) -> list[dict[str, Any]]:
         row: Values = (parameters.model_extra or {}).get("shared_buffers", {})
         return [{"pages": float(row["setting"])}] if row.get("unit") == "8kB" else []
 
     first = trials.drop_duplicates("level")
-    return rows_of(folder, first, Parameters, pages, ["level", "pages"]).set_index("level")["pages"] / 128
+    rows = rows_of(folder, first, Parameters, pages, ["level", "pages"])
+    return {level: size / 128 for level, size in zip(rows["level"], rows["pages"], strict=True)}

@@ -269,7 +269,7 @@ class OpenStudy:
         rows = []
         for trial_id, trial in self._experiment.kept.items():
             server = trial.ran_on or "this machine"
-            hosts = [{"role": "server", "host": server}]
+            hosts: list[dict[str, Any]] = [{"role": "server", "host": server}]
             hosts += [{"role": "load", **dict(one)} for one in trial.generators]
             if replicas := ReplicaReadings.read(self._experiment.folder, trial_id):
                 remote = [dict(one) for one in replicas.elsewhere.values() if len(one.readings) > 1]

@@ -3,7 +3,7 @@
 import contextlib
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -198,7 +198,7 @@ def rows_of(
     trials: pd.DataFrame,
     kind: type[Record],
     rows: Callable[[Any], Iterable[dict[str, Any]]],
-    columns: Sequence[str] | None = None,
+    columns: list[str] | None = None,
 ) -> pd.DataFrame:
     """Return the ``rows`` of each trial's record by ``level, block``; InputError if it is malformed."""
     found = Rows()

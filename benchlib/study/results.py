@@ -143,8 +143,9 @@ def concerns(frames: Measured, margin: float) -> list[Concern]:
             lists = [rows[column].to_list() for column in ("transactions", "tps", "schedule_lag_average_ms")]
             doubts.append(validity.behind_schedule(level, rows["rate_tps"].iloc[0], *lists))
     series = {level: readings.get(level, []) for level in transacting}
-    whole = cycles[cycles > 0].round().astype(int)
-    doubts += validity.unsteady(series, margin, whole.to_dict(), in_flight.to_dict())
+    whole = {str(level): round(count) for level, count in cycles.items() if count > 0}
+    under_way = {str(level): share for level, share in in_flight.items()}
+    doubts += validity.unsteady(series, margin, whole, under_way)
     doubts += validity.ceilings({str(name): of.to_list() for name, of in levels["processors_share"]})
     doubts += [validity.client_bound(str(name), of.to_list()) for name, of in levels["client_cpu_share"]]
     return [doubt for doubt in doubts if doubt] + _warned(frames.trials, frames.warnings)
