@@ -97,7 +97,7 @@ def _joined(rows: Sequence[Mapping[str, Any]], weights: Sequence[float | None]) 
 
 
 def _figure(name: str, rows: Sequence[Mapping[str, Any]], weights: Sequence[float | None]) -> Any:
-    values = [row.get(name) for row in rows]
+    values: list[Any] = [row.get(name) for row in rows]
     if not _COMBINED.fullmatch(name):
         return values[0] if all(value == values[0] for value in values) else None
     if None in values:

@@ -51,7 +51,7 @@ def recorded(folder: StudyFolder, plan: Plan, trials: pd.DataFrame) -> Recorded:
     counters = {name for name, sample in plan.samples.items() if sample.kind == "counter"}
     seconds, checkpointed, waits = list[pd.DataFrame](), list[pd.DataFrame](), list[dict[str, Any]]()
     for level, block, name in good_ones(trials):
-        of_trial = {"level": level, "block": block}
+        of_trial: dict[str, Any] = {"level": level, "block": block}
         with understood(folder, name):
             samples = Samples.read(folder, name)
             if samples is None or len(samples.readings) < 2:  # one reading gives no rate
