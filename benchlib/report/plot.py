@@ -355,14 +355,15 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     if design.shape[1] < 2:
         raise _NoRowsError
     names, values = {*compared["against"], *compared.index}, design.to_dict("index")
+    varied = [*map(str, design)]
     changed = {
         dimension
         for level, other in compared["against"].items()
-        for dimension in design
+        for dimension in varied
         if values[level][dimension] != values[other][dimension]
     }
-    across = changed.pop() if len(changed) == 1 else design.columns[-1]
-    down, *others = design.columns.drop(across)
+    across = changed.pop() if len(changed) == 1 else varied[-1]
+    down, *others = (name for name in varied if name != across)
     cells = design[design.index.isin(names)].copy()
     percents = compared["percent_change"].where(compared["verdict"].ne("invalid"))
     cells["log"] = pd.Series(np.log1p(percents.to_numpy(float) / 100), percents.index)
@@ -385,7 +386,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
             colour = ON_CELL if np.isfinite(logs.to_numpy()[y, x]) else MUTED
             weight = "bold" if sure.iat[y, x] else "normal"
             ax.text(x + 0.5, y + 0.5, words, ha="center", va="center", color=colour, fontweight=weight)
-        ax.set(xlabel=across, ylabel=down if ax.get_subplotspec().is_first_col() else "")
+        ax.set(xlabel=across, ylabel=down if ax.get_subplotspec().is_first_col() else "")  # type: ignore[union-attr]
         named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
         ax.set_title(", ".join(named), loc="left", fontweight="normal")
         ax.tick_params(rotation=0)
@@ -453,7 +454,7 @@ def _is_survey(effects: pd.DataFrame) -> bool:
 
 
 def _panels(
-    cells: pd.DataFrame, others: list[str], most: int, height: Callable[[int], float], **shared: Any
+    cells: pd.DataFrame, others: list[Any], most: int, height: Callable[[int], float], **shared: Any
 ) -> tuple[Figure, list[tuple[Axes, Any, pd.DataFrame]]]:
     """Return a figure, and axes, values and rows for each combination of values of the other dimensions."""
     groups: list[Any] = [*cells.groupby(others, sort=False)] if others else [((), cells)]
