@@ -7,6 +7,7 @@ noise alike, one or several levels 3 or 10 times as noisy, stalls, heavy tails, 
 import sys
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from simulation import Situation, simulate_families
@@ -17,11 +18,13 @@ PROMISED = 0.06
 
 def main(sessions: int) -> int:
     """Simulate all situations and write them; return 1 if a rate is above what is promised."""
-    rows = []
+    rows = list[dict[str, float]]()
     for answers, others, blocks in product((1, 2, 3, 5), (1, 3, 12), (3, 5, 10)):
-        design = {"blocks": blocks, "controls": 1, "levels": 2 + answers + others}
+        design: dict[str, Any] = {"blocks": blocks, "controls": 1, "levels": 2 + answers + others}
         noisy = {1, answers, answers + 1, answers + others}
-        odd = [{"noisy": count, "ratio": ratio} for count, ratio in product(sorted(noisy), (3.0, 10.0))]
+        odd: list[dict[str, Any]] = [
+            {"noisy": count, "ratio": ratio} for count, ratio in product(sorted(noisy), (3.0, 10.0))
+        ]
         stay = [{"luck": luck, "period": 2} for luck in (0.5, 1.0) if blocks == 10]
         for what in [{}, *odd, {"stalls": 0.1}, {"tails": 3}, *stay]:
             situation = Situation(**design, **what)

@@ -151,7 +151,7 @@ def percent_words(change: float, low: float = math.nan, high: float = math.nan) 
     """
     if not math.isfinite(change):
         return "–", ""
-    factor, beyond = change >= _AS_FACTOR, "> " * (high > most_stated(change))
+    factor, beyond = change >= _AS_FACTOR, "> " if high > most_stated(change) else ""
     high = min(high, most_stated(change))
     value, *ends = (1 + percent / 100 if factor else percent for percent in (change, low, high))
     width = ends[1] - ends[0]

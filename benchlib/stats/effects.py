@@ -133,7 +133,9 @@ def readable(effects: pd.DataFrame) -> pd.DataFrame:
     far = numbers.gt(most[[*numbers]])
     words = "> " + most.map(number_words)
     texts = {
-        name: numbers[name].astype(object).mask(far[name], words[name]) for name in far if far[name].any()
+        str(name): numbers[name].astype(object).mask(far[name], words[name])
+        for name in far
+        if far[name].any()
     }
     return effects.assign(**texts)
 

@@ -76,7 +76,7 @@ def compare_queries(
             against={level: other for level, other in of_query.items() if other != first},
             metric=METRIC,
             alpha=alpha / max(len(looks), 1),
-            answers=answering,
+            answers=[*answering],
             families=families,
             **arguments,
         )

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from benchlib.errors import InputError
@@ -71,7 +72,7 @@ def test_what_is_known_is_not_turned_round(name, said):
     ],
 )
 def test_a_percentage_has_no_more_digits_than_its_interval_carries(numbers, change, interval):
-    assert percent_words(*numbers) == (change.replace(" ", "\u00a0"), interval)
+    assert percent_words(*map(np.float64, numbers)) == (change.replace(" ", "\u00a0"), interval)
 
 
 NUMBERS = {
