@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urldefrag
 
 import numpy as np
 import pandas as pd
@@ -143,6 +144,22 @@ def test_the_text_of_a_figure_has_ten_pixels_on_a_phone(pages, tab):
     show(tab, pages["mine"], PHONE)
     natural, shown = tab.evaluate("(e => [e.naturalWidth, e.width])(document.querySelector('figure img'))")
     assert 10 / 0.75 * shown / natural >= 9.9, "a text of 10 points"
+
+
+def test_every_link_leads_somewhere(pages, tab):
+    links, anchors = {}, {}
+    for name, path in pages.items():
+        show(tab, path)
+        links[name] = tab.evaluate("[...document.querySelectorAll('a[href]')].map(a => a.href)")
+        anchors[path] = tab.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    for link in {link for of in links.values() for link in of}:
+        address, anchor = urldefrag(link)
+        if link.startswith("file:"):
+            target = Path(unquote(address.removeprefix("file://")))
+            assert target.is_file(), link
+            assert not anchor or "=" in anchor or unquote(anchor) in anchors[target], link
+        else:
+            assert link.startswith("https:")
 
 
 def test_comparisons_are_sorted_by_a_heading_and_filtered_by_their_address(pages, tab):

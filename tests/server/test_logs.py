@@ -126,6 +126,11 @@ def test_statements_that_write_are_left_out_unless_requested(log):
     assert any("they write (--writes includes them): 2 (" in line for line in lines)
 
 
+def test_a_log_whose_times_are_all_zero_has_no_shares_of_time(log):
+    _, lines = scripts(log(csvlog([("LOG", "duration: 0.000 ms  statement: SELECT 2 AS b", "")])))
+    assert lines == ["taken: 1 (SELECT ? AS b …), 100 % of the calls, the time is not known"]
+
+
 def test_executions_keep_their_proportions(log):
     """A rare statement is not run more often than it was, and a value as often as it was."""
     sql = "duration: 1.0 ms  statement: SELECT "

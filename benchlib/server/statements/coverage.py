@@ -1,5 +1,6 @@
 """Which of a server's statements become scripts, and how much of its calls and time these cover. Pure."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -75,4 +76,5 @@ def chosen(
 def _share(outcome: str, rows: Sequence[Row]) -> str:
     calls, time = (sum(row[key] for row in rows) for key in ("share_of_calls", "share_of_time"))
     first = normalised(rows[0]["query"])[:60]
-    return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {time:.3g} % of the time"
+    of_time = "the time is not known" if math.isnan(time) else f"{time:.3g} % of the time"
+    return f"{outcome}: {len(rows)} ({first} …), {calls:.3g} % of the calls, {of_time}"

@@ -8,6 +8,7 @@ Formats: csvlog, jsonlog and stderr with durations, and auto_explain. Memory is 
 import csv
 import gzip
 import json
+import math
 import random
 import re
 import zlib
@@ -149,7 +150,7 @@ def workload_of_log(path: Path, name: str, top: int, *, writes: bool) -> tuple[d
             "query": normal,
             "calls": one.calls,
             "share_of_calls": 100 * one.calls / log.total_calls,
-            "share_of_time": 100 * one.ms / (log.total_ms or 1.0),
+            "share_of_time": 100 * one.ms / log.total_ms if log.total_ms else math.nan,
             "samples": one.samples,
         }
         for normal, one in sorted(log.statements.items(), key=lambda item: -item[1].ms)
