@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -135,9 +134,9 @@ def prose_parts(markdown: str) -> dict[str, Any]:
 def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
     """Return the ``contents``, and the ``cells``: each as ``prose``, or as ``code`` with ``outputs``.
 
-    A ``titled`` page shows only the sections of the first cell.
+    Cells with the tag ``answers`` are ``first``. A ``titled`` page shows only the sections of the first cell.
     """
-    prose, cells, number = _Prose(), list[dict[str, Any]](), itertools.count(1)
+    prose, cells, first = _Prose(), list[dict[str, Any]](), list[dict[str, Any]]()
     for cell in notebook["cells"]:
         tags = {*cell["metadata"].get("tags", ())}
         if tags & _HIDDEN:
@@ -147,11 +146,14 @@ def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
             cells.append({"prose": prose.html(source)})
             continue
         outputs = [part for output in cell.get("outputs", ()) if (part := output_part(output))]
-        for part in outputs:
-            if part["kind"] == "figure":
-                part["number"] = next(number)
-        cells.append({"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags})
-    return {"cells": cells, "contents": prose.contents}
+        shown = {"code": cell["source"], "outputs": outputs, "parameters": "parameters" in tags}
+        (first if "answers" in tags and outputs else cells).append(shown)
+    figures = (
+        part for cell in (*first, *cells) for part in cell.get("outputs", ()) if part["kind"] == "figure"
+    )
+    for number, part in enumerate(figures, 1):
+        part["number"] = number
+    return {"first": first, "cells": cells, "contents": prose.contents}
 
 
 def output_part(output: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -30,8 +30,9 @@ def setup(experiment: Experiment) -> pd.DataFrame:
     sizes = good.groupby("level")["data_bytes"].median().dropna().astype(int)
     planned = len(trials) if experiment.settled() else len(experiment.study.trials)
     durations = _span([load.duration_s for load in loads])
+    versions = sorted({*good["server_version"].dropna()})
     rows = {
-        "server": _joined((f"PostgreSQL {v}" for v in sorted({*good["server_version"].dropna()})), ", "),
+        "server": f"PostgreSQL {', '.join(versions)}" if versions else "",
         "load": f"{load}, {_span([load.clients for load in loads])} clients",
         "trials": f"{len(good)} of {planned}, {durations} s each, {good['block'].nunique()} blocks",
         "machine": _joined(map(_machine, hosts)) + " (load tool)" * external,

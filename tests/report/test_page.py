@@ -61,6 +61,25 @@ def test_the_answers_come_first_and_then_the_notebook_in_its_own_order(page):
     assert html == page(*cells), "the same each time"
 
 
+def test_a_figure_that_gives_the_answers_stands_above_their_table_and_comes_first(page):
+    drawn = [
+        code(name, displayed(svg=f"<svg>{name}</svg>"), tags=tags)
+        for name, tags in (("trials()", ()), ("heat()", ("answers",)))
+    ]
+    main = parsed(page(*drawn, code("nothing()", tags=("answers",)))).find("main")
+    assert [place["id"] for place in main.select("#answers, #figure-1, #limits, #figure-2")] == [
+        "answers",
+        "figure-1",
+        "limits",
+        "figure-2",
+    ]
+    assert [fold.get_text() for fold in main.select("details.code code")] == [
+        "heat()",
+        "trials()",
+        "nothing()",
+    ]
+
+
 def test_whatever_somebody_adds_is_shown_but_not_what_matplotlib_says_of_itself(page):
     outputs = [
         displayed(text="<Axes: xlabel='x'>"),
