@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def test_kills_leave_nothing_and_the_rerun_finishes(project: Any, started: Calla
         process = started(moment)
         tree = psutil.Process(process.pid).children(recursive=True) if whole_tree else []
         for one in (*tree, process):
-            one.kill()
+            with suppress(psutil.NoSuchProcess):  # one of the tree may end meanwhile
+                one.kill()
         process.communicate(timeout=600)
         assert project.has_nothing_left(), moment
     before = project.kept()
