@@ -20,8 +20,8 @@ from scipy.stats import binom, binomtest, nct
 from simulation import SIGMA_D
 
 from benchlib.report.display import described, figure_output
+from benchlib.report.drawing import styled
 from benchlib.report.page import cleaned, output_part, render
-from benchlib.report.plot import styled
 from benchlib.report.style import BAND, BLUE, INK
 from benchlib.stats.power import Plan, detectable
 from benchlib.stats.sequential import ALPHA

@@ -37,10 +37,9 @@ STUDIES = (
     "pooler-recorded",
     "replication-recorded",
     "storage-recorded",
-    "version-matrix-recorded",
     "version-recorded",
 )
-"""The main recorded study of each notebook, and a matrix; ``pooler-recorded`` ran with the notebook ``template``."""
+"""The main recorded study of each notebook; ``pooler-recorded`` ran with the notebook ``template``."""
 ENDINGS = ("html", "ipynb", "json", "study.json", "trials.csv")
 FILES = (
     "index.html", "comparisons.html", "methodology.html", "summary.html", "summary.ipynb", SOURCES,

@@ -39,7 +39,7 @@ _MOST_ROWS = 60
 
 def install(shell: InteractiveShell) -> None:
     """Register the formats of frames and figures in a kernel."""
-    from benchlib.report.plot import LOOK  # which imports this module
+    from benchlib.report.drawing import LOOK  # which imports this module
 
     # the backend registers its own formats, and interactive drawing, when it is loaded: before they are replaced here
     plt.switch_backend(matplotlib.get_backend())

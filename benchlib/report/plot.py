@@ -5,10 +5,8 @@ The title names the chart, the caption explains it; findings stand in the tables
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from itertools import cycle
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,14 +15,18 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
-from benchlib.plan.metrics import METRICS, ends_on_axis, most_stated, percent_words, signed
-from benchlib.report.display import described, two_families
-from benchlib.report.style import BAND, BLUE, INK, LIGHT, MUTED, ORANGE, SERIES, mark_of
+from benchlib.plan.metrics import METRICS, ends_on_axis, signed
+from benchlib.report.display import two_families
+from benchlib.report.drawing import COUNTS, ENDS, PERCENT, WIDTH, axes_of, done, rows_of, styled, titled
+from benchlib.report.grids import CHANGES, ON_CELL, heat, multiples
+from benchlib.report.style import BAND, BLUE, INK, LIGHT, ORANGE, SERIES, mark_of
 
-WIDTH, ROW, CELL, CELLS = 9.6, 0.42, 0.85, 8.4
-"""Inches: the width of a figure, the height of a row, the least width of a grid's cell, the width of all cells."""
+__all__ = [
+    "beside", "correlation", "curve", "dots", "effects", "heat", "lag", "latency", "multiples", "panels", "timeline", "trials", "waits", "waterfall",
+]  # fmt: skip
+
 _FACTORS = 300
 """From this change in percent on, an axis of changes shows factors."""
 _WIDE = 30
@@ -35,69 +37,9 @@ _SEEN = 0.01
 """A wait with a smaller share of every level's sessions is among the others."""
 _CI: dict[str, Any] = {"errorbar": ("ci", 95), "seed": 1, "n_boot": 400}
 """The interval of a single mean; it describes, and the study's error rate does not change it."""
-_ENDS = ["percent_change", "ci_low", "ci_high"]
 _PALETTE = [LIGHT[name] for name in SERIES]
 _GREYS = ["#6e7480", "#8f95a0", "#b3b8c1"]
 """Further colours, for light and dark pages."""
-CHANGES = sns.blend_palette(["#f0a27a", "#f3f3f3", "#7db8e0"], as_cmap=True)
-"""From worse to better. Fills and text are the same on light and dark pages."""
-ON_CELL = "#101010"
-_PALE = 0.12
-"""The strength of the colour of a surveyed cell that does not stand out."""
-_SURVEYED = "A survey: bold cells stand out and are not confirmed; pale cells do not stand out."
-_MEAN = "geometric\nmean"
-LOOK = [sns.axes_style("whitegrid"), str(Path(__file__).parent / "template" / "charts.mplstyle")]
-"""The styles of all figures, for ``matplotlib.pyplot.style``."""
-_COUNTS = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
-_PERCENT = FuncFormatter(lambda value, _: f"{value:+g} %".replace("-", "−").replace("+0 %", "0"))
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw in benchlib's style; without rows the chart says so."""
-
-    @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with plt.style.context(LOOK):
-            try:
-                return draw(*args, **kwargs)
-            except _NoRowsError:
-                ax = _axes(kwargs.get("ax"), 0)
-                ax.set_axis_off()
-                ax.text(0, 0.5, "no data of this kind in this study", color=MUTED, transform=ax.transAxes)
-                _done(ax, "", "", pd.DataFrame())
-                return ax.get_figure() if draw.__annotations__["return"] is Figure else ax  # type: ignore[return-value]
-
-    return drawn
-
-
-class _NoRowsError(Exception):
-    """A frame without a row to draw."""
-
-
-def _rows(frame: pd.DataFrame, *numbers: str) -> pd.DataFrame:
-    """Return the rows that have these numbers, as floats."""
-    rows = frame.dropna(subset=[*numbers])
-    if rows.empty:
-        raise _NoRowsError
-    return rows.astype(dict.fromkeys(numbers, float))
-
-
-def _axes(ax: Any, rows: float = 8) -> Axes:
-    return ax or plt.subplots(figsize=(WIDTH, 0.9 + ROW * rows), layout="constrained")[1]
-
-
-def _done(ax: Axes, title: str, caption: str, rows: pd.DataFrame, **settings: Any) -> Axes:
-    ax.set_title(title, loc="left")
-    ax.set(**settings)
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1))
-    if isinstance(figure := ax.get_figure(), Figure):
-        described(figure, caption, rows)
-    return ax
 
 
 def _label(metric: str) -> str:
@@ -120,7 +62,7 @@ def _by(column: str | None, names: Sequence[str]) -> dict[str, Any]:
     return {"hue": column, "hue_order": names, "palette": dict(zip(names, cycle(_PALETTE), strict=False))}
 
 
-def _log_ticks(axis: Axis, form: Any = _COUNTS) -> None:
+def _log_ticks(axis: Axis, form: Any = COUNTS) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(form)
     axis.set_minor_locator(NullLocator())
@@ -129,9 +71,9 @@ def _log_ticks(axis: Axis, form: Any = _COUNTS) -> None:
 @styled
 def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes:
     """Draw a point a trial, and each level's mean with its 95 % interval."""
-    rows = _rows(trials, y)
+    rows = rows_of(trials, y)
     levels = _order(rows)
-    ax = _axes(ax, len(levels))
+    ax = axes_of(ax, len(levels))
     points = {"x": y, "y": "level", "order": levels, "ax": ax}
     sns.stripplot(rows, **points, jitter=False, size=6, alpha=0.5, color=BLUE)
     mark = {"markers": "|", "markersize": 14, "err_kws": {"linewidth": 1.4}}
@@ -143,27 +85,27 @@ def trials(trials: pd.DataFrame, y: str = "tps", ax: Axes | None = None) -> Axes
         _log_ticks(ax.xaxis)
     else:
         ax.set_xlim(0, None)
-        ax.xaxis.set_major_formatter(_COUNTS)
+        ax.xaxis.set_major_formatter(COUNTS)
     summary = rows.groupby("level", sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     caption = f"A point is one trial. The bar is the mean with its {_CI['errorbar'][1]} % interval."
     caption += " The axis is logarithmic." if wide else ""
-    return _done(ax, f"{_title(y)} of each trial, by level", caption, summary)
+    return done(ax, f"{_title(y)} of each trial, by level", caption, summary)
 
 
 @styled
 def dots(frame: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw a point a row: ``y`` names the row, ``hue`` the kind of number."""
-    rows = _rows(frame, x)
+    rows = rows_of(frame, x)
     names, series = _order(rows, y), _order(rows, hue) if hue else []
-    ax = _axes(ax, len(names))
+    ax = axes_of(ax, len(names))
     markers = {"style": hue, "style_order": series} if hue else {}
     sns.scatterplot(rows, x=x, y=y, s=60, linewidth=0, ax=ax, **_by(hue, series), **markers)
     ax.margins(y=0.5 / len(names))
     ax.grid(axis="y", visible=True)
-    ax.xaxis.set_major_formatter(_COUNTS)
+    ax.xaxis.set_major_formatter(COUNTS)
     table = rows[[*filter(None, (y, hue, x))]]
     settings = {"xlabel": _label(x), "ylabel": "", "xlim": (min(0.0, rows[x].min()), None)}
-    return _done(ax, f"{_title(x)} by {_label(y)}", "Each point is one value.", table, **settings)
+    return done(ax, f"{_title(x)} by {_label(y)}", "Each point is one value.", table, **settings)
 
 
 @styled
@@ -172,12 +114,12 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
 
     The thick part of an equivalent comparison is the interval that decides equivalence.
     """
-    rows, attrs = _rows(effects, "percent_change").reset_index(drop=True), effects.attrs
-    ax = _axes(ax, len(rows))
+    rows, attrs = rows_of(effects, "percent_change").reset_index(drop=True), effects.attrs
+    ax = axes_of(ax, len(rows))
     several = "against" in rows and rows["against"].nunique() > 1
     names = rows[label].astype(str) + ("\nagainst " + rows["against"].astype(str) if several else "")
     sound = rows["verdict"].ne("invalid") if "verdict" in rows else slice(None)
-    at = _scale(ax, rows.loc[sound, _ENDS])
+    at = _scale(ax, rows.loc[sound, ENDS])
     for place, row in enumerate(rows.to_dict("records")):
         look = mark_of(row.get("verdict"))
         ax.plot([at(row["ci_low"]), at(row["ci_high"])], [place, place], color=look.colour, linewidth=1.4)
@@ -199,9 +141,9 @@ def effects(effects: pd.DataFrame, ax: Axes | None = None, label: str = "level")
             f"Shaded: the margin of ±{margin:g} %."
         )
     caption = f"{caption} {two_families(rows)}".strip()
-    table = rows.filter([*dict.fromkeys((label, "level", "against", *_ENDS, "verdict"))])
+    table = rows.filter([*dict.fromkeys((label, "level", "against", *ENDS, "verdict"))])
     settings = {"xlabel": f"change of {title}", "ylabel": "", "ylim": (len(rows) - 0.5, -0.5)}
-    return _done(ax, f"Change of {title} by level", caption, table, **settings)
+    return done(ax, f"Change of {title} by level", caption, table, **settings)
 
 
 def _confidence(attrs: Mapping[Any, Any]) -> str:
@@ -210,11 +152,11 @@ def _confidence(attrs: Mapping[Any, Any]) -> str:
 
 def _scale(ax: Axes, percents: pd.DataFrame) -> Callable[[float], float]:
     """Prepare an axis in percent, or in factors if changes are large."""
-    reach = [ends_on_axis(*row) for row in percents[_ENDS].to_numpy(float)]
+    reach = [ends_on_axis(*row) for row in percents[ENDS].to_numpy(float)]
     ends = np.append(percents.drop(columns=["ci_low", "ci_high"]).to_numpy(float), reach)
     ends = ends[np.isfinite(ends)]
     if not len(ends) or ends.max() < _FACTORS:
-        ax.xaxis.set_major_formatter(_PERCENT)
+        ax.xaxis.set_major_formatter(PERCENT)
         return float
     ax.set_xscale("log")
     low, high = min(1 + ends.min() / 100, 1.0) / 1.2, (1 + ends.max() / 100) * 1.2
@@ -244,11 +186,11 @@ def timeline(
                 legend.remove()
             other.set(xlabel="seconds in the trial" if other is others[-1] else "", ylabel=name)
     shown = [*levels] or _order(seconds)[:_MOST]
-    rows = _rows(seconds[seconds["level"].isin(shown)], y, "second")
-    ax, look = _axes(ax, 7), _by("level", shown)
+    rows = rows_of(seconds[seconds["level"].isin(shown)], y, "second")
+    ax, look = axes_of(ax, 7), _by("level", shown)
     band = {"errorbar": ("pi", 100), "err_kws": {"alpha": 0.15}}
     sns.lineplot(rows, x="second", y=y, ax=ax, **look, **band)
-    ax.yaxis.set_major_formatter(_COUNTS)
+    ax.yaxis.set_major_formatter(COUNTS)
     caption = "Line: mean over blocks; shaded: lowest to highest block."
     if checkpoints is not None and len(checkpoints):
         caption += " Bars at the bottom: checkpoints."
@@ -259,7 +201,7 @@ def timeline(
                 ax.axvspan(max(start, 0.0), end, ymin=low, ymax=low + 0.015, color=colour, linewidth=0)
     summary = rows.groupby(["level", "second"], sort=False)[y].mean().reset_index()
     settings = {"xlabel": "seconds in the trial", "ylabel": _label(y), "ylim": (0, None)}
-    return _done(ax, f"{_title(y)} over time", caption, summary, **settings)
+    return done(ax, f"{_title(y)} over time", caption, summary, **settings)
 
 
 @styled
@@ -273,36 +215,36 @@ def panels(seconds: pd.DataFrame, columns: Mapping[str, str], levels: Sequence[s
     blocks = rows.groupby(["level", "second"])["block"].transform("nunique")
     # the last second may be a part of one
     rows = rows[blocks == rows.groupby("level")["block"].transform("nunique")].rename(columns=named)
-    long = _rows(rows.melt(["level", "second"], [*named.values()], "panel", "value"), "value")
+    long = rows_of(rows.melt(["level", "second"], [*named.values()], "panel", "value"), "value")
     size = {"col_wrap": 2, "height": 2.1, "aspect": WIDTH / 2 / 2.1, "facet_kws": {"sharey": False}}
     median = {"kind": "line", "estimator": "median", "errorbar": None}
     grid = sns.relplot(long, x="second", y="value", col="panel", **size, **median, **_by("level", shown))
     grid.set(xlabel="seconds in the trial", ylabel="", ylim=(0, None))
     for ax in grid.axes.flat:
-        ax.yaxis.set_major_formatter(_COUNTS)
+        ax.yaxis.set_major_formatter(COUNTS)
     grid.set_titles("{col_name}", fontweight="normal")
     sns.move_legend(grid, "upper left", bbox_to_anchor=(0, 0), ncols=4, title=None)
     means = long.groupby(["panel", "level"], sort=False)["value"].mean().unstack("panel").reset_index()
-    return _titled(grid.figure, "Host and devices over time", "Medians over blocks.", means, y=1.05)
+    return titled(grid.figure, "Host and devices over time", "Medians over blocks.", means, y=1.05)
 
 
 @styled
 def waits(waits: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the mean number of sessions for each wait event, a bar a level."""
-    means = _rows(waits, "sessions").pivot_table("sessions", "level", "wait", fill_value=0.0, sort=False)
+    means = rows_of(waits, "sessions").pivot_table("sessions", "level", "wait", fill_value=0.0, sort=False)
     shares = means.div(means.sum(axis=1), axis=0)
     seen = means.loc[:, shares.max() >= _SEEN].mean().sort_values(ascending=False, kind="stable")
     shown = means[seen.index[:_MOST]]
     if (1 - shares[shown.columns].sum(axis=1)).max() >= _SEEN:
         shown = shown.assign(**{"all others": means.sum(axis=1) - shown.sum(axis=1)})
-    ax = _axes(ax, len(shown) + 1)
+    ax = axes_of(ax, len(shown) + 1)
     colours: Any = [*_PALETTE, *_GREYS][: len(shown.columns)]
     shown.plot.barh(stacked=True, ax=ax, color=colours, width=0.7, linewidth=0)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     caption = "Each bar is the mean number of the load's sessions; CPU: sessions that waited for nothing."
     settings = {"xlabel": "sessions, mean", "ylabel": ""}
-    return _done(ax, "What the sessions did, by level", caption, shown.reset_index(), **settings)
+    return done(ax, "What the sessions did, by level", caption, shown.reset_index(), **settings)
 
 
 @styled
@@ -310,9 +252,9 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the quantiles of latency by level on a log axis."""
     names = {f"latency_p{digits}_ms": f"{of} %" for digits, of in ((50, 50), (95, 95), (99, 99), (999, 99.9))}
     renamed = trials.rename(columns=names)
-    long = _rows(renamed.melt(["level", "block"], [*names.values()], "quantile", "ms"), "ms")
+    long = rows_of(renamed.melt(["level", "block"], [*names.values()], "quantile", "ms"), "ms")
     shown = _order(long)[:_MOST]
-    ax = _axes(ax, 7)
+    ax = axes_of(ax, 7)
     few = long[long["level"].isin(shown)]
     range_of = {"errorbar": ("pi", 100), "dodge": 0.3}
     sns.pointplot(few, x="quantile", y="ms", ax=ax, **range_of, **_by("level", shown))
@@ -320,7 +262,7 @@ def latency(trials: pd.DataFrame, ax: Axes | None = None) -> Axes:
     _log_ticks(ax.yaxis)
     table = long.groupby(["level", "quantile"], sort=False)["ms"].median().reset_index()
     caption = "Points: means over blocks; lines: lowest to highest block."
-    return _done(ax, "Latency quantiles by level", caption, table)
+    return done(ax, "Latency quantiles by level", caption, table)
 
 
 @styled
@@ -328,175 +270,20 @@ def curve(
     frame: pd.DataFrame, x: str, y: str = "tps", hue: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw a metric over a number, a line for each ``hue``, with 95 % intervals."""
-    rows = _rows(frame, x, y)
-    ax = _axes(ax, 7)
+    rows = rows_of(frame, x, y)
+    ax = axes_of(ax, 7)
     sns.lineplot(rows, x=x, y=y, marker="o", ax=ax, **_CI, **_by(hue, _order(rows, hue) if hue else []))
     values = sorted(rows[x].unique())
     if len(values) > 1 and values[0] > 0 and values[-1] / values[0] > 8:
         ax.set_xscale("log", base=2)
     ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(_COUNTS)
+    ax.yaxis.set_major_formatter(COUNTS)
     if rows[y].min() >= 0:
         ax.set_ylim(0, None)
     table = rows.groupby([*filter(None, (hue, x))], sort=False)[y].agg(["count", "mean", "std"]).reset_index()
     caption = f"Points: means; bands: their {_CI['errorbar'][1]} % intervals."
-    return _done(ax, f"{_title(y)} by {_label(x)}", caption, table, xlabel=_label(x), ylabel=_label(y))
-
-
-@styled
-def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes of a grid as a matrix; further dimensions give small multiples.
-
-    ``design`` is ``study.design``. Columns are the compared dimension, or the last.
-    """
-    compared = _of_grid(effects, design).set_index("level")
-    design = design.loc[:, design.nunique() > 1].astype(str)
-    if design.shape[1] < 2:
-        raise _NoRowsError
-    names, values = {*compared["against"], *compared.index}, design.to_dict("index")
-    varied = [*map(str, design)]
-    changed = {
-        dimension
-        for level, other in compared["against"].items()
-        for dimension in varied
-        if values[level][dimension] != values[other][dimension]
-    }
-    across = changed.pop() if len(changed) == 1 else varied[-1]
-    down, *others = (name for name in varied if name != across)
-    cells = design[design.index.isin(names)].copy()
-    percents = compared["percent_change"].where(compared["verdict"].ne("invalid"))
-    cells["log"] = pd.Series(np.log1p(percents.to_numpy(float) / 100), percents.index)
-    cells["verdict"] = compared["verdict"]
-    cells["text"] = percents.map(lambda change: percent_words(change)[0])
-    cells["text"] = cells["text"].mask(cells["verdict"].eq("invalid"), "invalid").fillna("reference")
-    # a common reference is a cell without a change
-    shared = compared["against"].nunique() == 1
-    cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
-    most, height = CELLS / (CELL * (cells[across].nunique() + 1)), 1.2 + 0.5 * (cells[down].nunique() + 1)
-    figure, panels = _panels(cells, others, max(int(most), 1), lambda tall: tall * height, sharey=True)
-    biggest = max([0.01, *cells["log"].dropna().abs()])
-    survey = _is_survey(effects)
-    better = 1 if effects.attrs.get("higher_is_better", True) else -1
-    look = {"vmin": -biggest, "vmax": biggest, "cmap": CHANGES, "cbar": False, "linewidths": 2}
-    for ax, panel, of_panel in panels:
-        logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
-        sns.heatmap(better * (logs.where(sure, _PALE * logs) if survey else logs), ax=ax, **look)
-        for (y, x), words in np.ndenumerate(text.to_numpy()):
-            colour = ON_CELL if np.isfinite(logs.to_numpy()[y, x]) else MUTED
-            weight = "bold" if sure.iat[y, x] else "normal"
-            ax.text(x + 0.5, y + 0.5, words, ha="center", va="center", color=colour, fontweight=weight)
-        ax.set(xlabel=across, ylabel=down if ax.get_subplotspec().is_first_col() else "")  # type: ignore[union-attr]
-        named = [f"{name}: {value}" for name, value in zip(others, panel, strict=True)]
-        ax.set_title(", ".join(named), loc="left", fontweight="normal")
-        ax.tick_params(rotation=0)
-        ax.grid(visible=False)
-        if _MEAN in logs.index:
-            ax.axhline(len(logs) - 1, color=INK, linewidth=1)
-        if _MEAN in logs:
-            ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
-    caption = "Blue is better, orange is worse. "
-    together = two_families(compared) or "All cells are judged together."
-    caption += _SURVEYED if survey else f"Bold: shown to differ. {together}"
-    caption += " In the means, the reference counts as no change." if shared else ""
-    table = design.join(compared[["against", *_ENDS, "verdict"]], how="inner").reset_index()
-    title = f"Change of {effects.attrs.get('title', 'the metric')} in each cell of the grid"
-    return _titled(figure, title, caption, table)
-
-
-@styled
-def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
-    """Draw the changes along a grid's last dimension, such as versions, a panel for each value of the others."""
-    compared, (*others, along) = _of_grid(effects, design), design
-    if not others:
-        raise _NoRowsError
-    design = design.astype(str)
-    order = [*dict.fromkeys(design[along])]
-    margin = 100 * effects.attrs.get("margin", 0.0)
-    cells = compared.join(design, on="level")
-    shared = {"sharex": True, "sharey": True}
-    figure, panels = _panels(cells, others, 4, lambda tall: 0.6 + 1.9 * tall, **shared)
-    for ax, names, panel in panels:
-        rows = panel.set_index(along)
-        points = rows[_ENDS].where(rows["verdict"].ne("invalid")).reindex(order)
-        points.loc[design[along][rows["against"].iloc[0]]] = 0.0
-        points["ci_high"] = points["ci_high"].clip(upper=points["percent_change"].map(most_stated))
-        at = range(len(order))
-        ax.axhspan(-margin, margin, color=BAND, linewidth=0)
-        ax.axhline(0, color=INK, linewidth=0.8)
-        ax.fill_between(at, points["ci_low"], points["ci_high"], color=BLUE, alpha=0.25, linewidth=0)
-        ax.plot(at, points["percent_change"], color=BLUE, linewidth=1)
-        for x, (name, change) in enumerate(points["percent_change"].items()):
-            verdict = rows["verdict"].get(name)
-            look = mark_of(verdict)
-            face = look.face if verdict else look.colour
-            ax.plot(x, change, look.marker, color=look.colour, markerfacecolor=face, markersize=5)
-        ax.set_xticks(at, order)
-        ax.set_title(", ".join(map(str, names)), loc="left", fontweight="normal")
-        ax.yaxis.set_major_formatter(_PERCENT)
-    together = two_families(compared) or "The intervals hold for all panels together."
-    caption = "Blue bands: intervals; the grey band is the margin. Grey point: the reference. "
-    caption += "The intervals are of single cells." if _is_survey(effects) else together
-    title = f"Change of {effects.attrs.get('title', 'the metric')} by {along}"
-    return _titled(figure, title, caption, cells[[*others, along, "against", *_ENDS, "verdict"]])
-
-
-def _of_grid(effects: pd.DataFrame, design: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that compare two cells of the grid."""
-    rows = effects[effects["level"].isin(design.index) & effects["against"].isin(design.index)]
-    if rows.empty:
-        raise _NoRowsError
-    return rows
-
-
-def _is_survey(effects: pd.DataFrame) -> bool:
-    return any(warning["code"] == "survey" for warning in effects.attrs.get("warnings", ()))
-
-
-def _panels(
-    cells: pd.DataFrame, others: list[Any], most: int, height: Callable[[int], float], **shared: Any
-) -> tuple[Figure, list[tuple[Axes, Any, pd.DataFrame]]]:
-    """Return a figure, and axes, values and rows for each combination of values of the other dimensions."""
-    groups: list[Any] = [*cells.groupby(others, sort=False)] if others else [((), cells)]
-    wide = min(len(groups), most)
-    tall = -(-len(groups) // wide)
-    size = (WIDTH, height(tall))
-    figure, axes = plt.subplots(tall, wide, figsize=size, squeeze=False, layout="constrained", **shared)
-    for ax in axes.flat[len(groups) :]:
-        ax.set_visible(False)
-    return figure, [(ax, values, rows) for ax, (values, rows) in zip(axes.flat, groups, strict=False)]
-
-
-def _titled(figure: Figure, title: str, caption: str, rows: pd.DataFrame, **place: Any) -> Figure:
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", **place)
-    described(figure, caption, rows)
-    return figure
-
-
-def _matrix(
-    cells: pd.DataFrame, down: str, across: str, rows: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return logs of ratios, their words, and whether a difference is shown.
-
-    The last row and column have geometric means of several comparisons.
-    """
-    columns = [*dict.fromkeys(cells[across])]
-
-    def of(name: str) -> pd.DataFrame:
-        return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)
-
-    logs, text, means = of("log"), of("text").fillna(""), of("mean").astype(float)
-    sure = of("verdict").isin(["faster", "slower", "stands out"])
-    if means.notna().sum(axis=1).gt(1).any():
-        logs[_MEAN] = means.mean(axis=1).where(means.notna().any(axis=1))
-    if means.notna().sum().gt(1).any():
-        logs.loc[_MEAN] = means.mean()
-        if _MEAN in logs:
-            logs.loc[_MEAN, _MEAN] = float(np.nanmean(means.to_numpy()))
-    changes = logs.apply(np.expm1).mul(100)
-    words = changes.map(lambda change: percent_words(change)[0] if np.isfinite(change) else "")
-    words.loc[text.index, text.columns] = text
-    return logs, words, sure.reindex(index=logs.index, columns=logs.columns, fill_value=False)
+    return done(ax, f"{_title(y)} by {_label(x)}", caption, table, xlabel=_label(x), ylabel=_label(y))
 
 
 @styled
@@ -506,23 +293,23 @@ def waterfall(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ``steps`` comes from ``ladder``, or is a frame of effects with ``total_percent``.
     """
     names = {"percent": "percent_change", "low": "ci_low", "high": "ci_high", "verdict": "verdict"}
-    rows = _rows(steps).rename(columns={f"step_{short}": name for short, name in names.items()})
+    rows = rows_of(steps).rename(columns={f"step_{short}": name for short, name in names.items()})
     totals = rows["total_percent"].map(signed)
     rows = rows.assign(label="+ " + rows["level"] + "\n(so far " + totals + ")")
     rows = rows.drop(columns="against", errors="ignore")
     rows.attrs = {"title": "throughput", **steps.attrs}
-    ax = effects(rows, _axes(ax, 1.3 * len(rows)), "label")
+    ax = effects(rows, axes_of(ax, 1.3 * len(rows)), "label")
     caption = f"Lines: simultaneous {_confidence(steps.attrs)} intervals of each step."
-    return _done(ax, "What each step adds to the step before", caption, steps)
+    return done(ax, "What each step adds to the step before", caption, steps)
 
 
 @styled
 def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the replay lag of the replicas (one reading a second), a box a level."""
-    readings = _rows(replicas.assign(ms=1000 * replicas["replay_lag_s"]), "ms")
-    rows = _rows(readings.query("ms > 0"), "ms")
+    readings = rows_of(replicas.assign(ms=1000 * replicas["replay_lag_s"]), "ms")
+    rows = rows_of(readings.query("ms > 0"), "ms")
     shown = _order(rows)
-    ax = _axes(ax, len(shown))
+    ax = axes_of(ax, len(shown))
     box = {"whis": (5, 95), "showfliers": False, "width": 0.5}
     look = {"color": BLUE, "linecolor": INK, "saturation": 1}
     sns.boxplot(rows, x="ms", y="level", order=shown, log_scale=True, ax=ax, **box, **look)
@@ -535,27 +322,27 @@ def lag(replicas: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if zeros := len(readings) - len(rows):
         caption += f" Not shown: {zeros:,} of {len(readings):,} readings, which were 0."
     settings = {"xlabel": "replay lag, ms", "ylabel": ""}
-    return _done(ax, "Replay lag of the replicas, by level", caption, table, **settings)
+    return done(ax, "Replay lag of the replicas, by level", caption, table, **settings)
 
 
 @styled
 def correlation(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw rank correlations (Spearman) between columns."""
-    matrix = _rows(frame).corr("spearman", numeric_only=True)
-    ax = _axes(ax, 0.8 * len(matrix) + 1)
+    matrix = rows_of(frame).corr("spearman", numeric_only=True)
+    ax = axes_of(ax, 0.8 * len(matrix) + 1)
     look = {"cmap": CHANGES, "cbar": False, "linewidths": 2, "annot_kws": {"color": ON_CELL}}
     sns.heatmap(matrix, annot=True, fmt="+.2f", vmin=-1, vmax=1, ax=ax, **look)
     plt.setp(ax.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
     caption = "Spearman's coefficient of each pair of columns."
-    return _done(ax, "Rank correlations", caption, matrix.reset_index())
+    return done(ax, "Rank correlations", caption, matrix.reset_index())
 
 
 @styled
 def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw published changes beside measured ones, as ``beside`` returned them."""
-    both = _rows(rows, "percent_change", "published_low", "published_high").reset_index(drop=True)
-    ax = _axes(ax, 1.2 * len(both))
-    numbers = both[[*_ENDS, "published_low", "published_high"]]
+    both = rows_of(rows, "percent_change", "published_low", "published_high").reset_index(drop=True)
+    ax = axes_of(ax, 1.2 * len(both))
+    numbers = both[[*ENDS, "published_low", "published_high"]]
     at = numbers.map(scale := _scale(ax, numbers))
     ax.hlines(at.index, at["ci_low"], at["ci_high"], color=BLUE, linewidth=1.4)
     ax.plot(at["percent_change"], at.index, "o", color=BLUE, label="measured here")
@@ -566,4 +353,4 @@ def beside(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(both)), both["figure"])
     caption = f"Lines: {_confidence(rows.attrs)} intervals here; diamonds: what was published."
     settings = {"xlabel": "change", "ylabel": "", "ylim": (len(both) - 0.4, -0.6)}
-    return _done(ax, "Published beside measured", caption, both, **settings)
+    return done(ax, "Published beside measured", caption, both, **settings)
