@@ -37,7 +37,7 @@ STUDIES = (
     "pooler-recorded",
     "replication-recorded",
     "storage-recorded",
-    "version-recorded",
+    "version-matrix-recorded",
 )
 """The main recorded study of each notebook; ``pooler-recorded`` ran with the notebook ``template``."""
 ENDINGS = ("html", "ipynb", "json", "study.json", "trials.csv")

@@ -164,6 +164,13 @@ def observer(out: Path, blocks: int) -> Row:
     )
 
 
+def tools(out: Path, rounds: int, seconds: int) -> Row:
+    """TPC-C-like by pgbench against a Python client's same transactions: the load tool's cost."""
+    frame = raw("tpcc_client", out, "--rounds", rounds, "--seconds", seconds)
+    ratios = list(frame["pgbench"] / frame["client"])
+    return row_of("tps of tpcc-like by pgbench / by a client with psycopg", ratios, "×")
+
+
 def lines_of(rows: Sequence[Row]) -> list[str]:
     """The table for a terminal."""
     cells: list[tuple[str, ...]] = [("", "median", "from", "to", "", "wanted")]
@@ -182,9 +189,19 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
 @click.option("--short", "short_s", default=15, show_default=True, help="seconds of their shorter trials")
 @click.option("--long", "long_s", default=60, show_default=True, help="seconds of their longer trials")
 @click.option("--observer-blocks", default=200, show_default=True)
+@click.option("--tool-rounds", default=10, show_default=True, help="of the load tool's cost")
+@click.option("--tool-seconds", default=10, show_default=True, help="of each of their runs")
 @click.option("--out", default=Path("data/benchmarks"), show_default=True, type=click.Path(path_type=Path, file_okay=False))  # fmt: skip
 def main(
-    rounds: int, lines: int, blocks: int, short_s: int, long_s: int, observer_blocks: int, out: Path
+    rounds: int,
+    lines: int,
+    blocks: int,
+    short_s: int,
+    long_s: int,
+    observer_blocks: int,
+    tool_rounds: int,
+    tool_seconds: int,
+    out: Path,
 ) -> None:
     """Measure one after the other, print the table and keep it."""
     out.mkdir(parents=True, exist_ok=True)
@@ -192,6 +209,7 @@ def main(
         lambda: [analysis(rounds)],
         lambda: logs(out, rounds, lines),
         lambda: studies(rounds, blocks, short_s, long_s),
+        lambda: [tools(out, tool_rounds, tool_seconds)],
         lambda: [observer(out, observer_blocks)],
     ]
     rows, before = [], load_average()

@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -57,9 +58,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts servers, and skip what this machine lacks the means for."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what starts servers, skip what this machine lacks the means for, and begin with what takes longest."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if OF_SERVERS & fixtures:
@@ -69,6 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for piece in PIECES:
             if item.get_closest_marker(piece) and (reason := missing(piece)):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    yield
+    # in a random order by now; the longest at the end would leave the other processes idle
+    items.sort(key=lambda item: item.get_closest_marker("example") is None)
 
 
 def pytest_collection_finish() -> None:
@@ -117,6 +121,14 @@ def unsynced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """No test that leaves the host alone waits for its disk: none of them cuts the power."""
     if not uses_the_host(request):
         monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    """No test finds the figures of another."""
+    yield
+    if plots := sys.modules.get("matplotlib.pyplot"):
+        plots.close("all")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from benchlib.report.model import PageData
 ROOT = Path(__file__).parent.parent
 README, REPORTS = ROOT / "README.md", ROOT / "reports"
 HEADLINES = {
-    "version-recorded": ("18", "PostgreSQL 18 instead of 16"),
+    "version-matrix-recorded": ("micro-insert, 18", "PostgreSQL 18 instead of 11, one-row inserts"),
     "configuration-recorded": ("tuned", "seven tuned settings"),
     "replication-recorded": ("on", "a synchronous replica"),
     "operating_system-recorded": (

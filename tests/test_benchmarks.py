@@ -11,7 +11,7 @@ import pytest
 import benchlib
 
 TABLE = Path(__file__).parent.parent / "benchmarks" / "table.py"
-TINY = "--rounds 1 --lines 20000 --blocks 3 --short 1 --long 2 --observer-blocks 3"
+TINY = "--rounds 1 --lines 20000 --blocks 3 --short 1 --long 2 --observer-blocks 3 --tool-rounds 1 --tool-seconds 1"
 
 
 @pytest.mark.pg
@@ -25,10 +25,11 @@ def test_the_table_of_what_the_suite_costs(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     table = pd.read_csv(tmp_path / "out" / "table.csv")
-    assert list(table["unit"]) == ["s", "×", "×", "%", "%", "s", "%"]
+    assert list(table["unit"]) == ["s", "×", "×", "%", "%", "s", "×", "%"]
     assert table[["median", "low", "high"]].notna().all(axis=None)
     assert len(done.stdout.splitlines()) == 2 + len(table)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"table.csv", "logs.csv", "observer.csv"}
+    kept = {path.stem for path in (tmp_path / "out").iterdir()}
+    assert kept == {"table", "logs", "tpcc_client", "observer"}
     trials = pd.read_csv(tmp_path / "out" / "observer.csv")
     analysis = benchlib.analyze(trials, baseline="unobserved", controls=["control"], margin=0.02)
     change = analysis.table.set_index("level").loc["observed", "percent_change"]

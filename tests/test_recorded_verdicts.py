@@ -21,13 +21,17 @@ DATA = Path(__file__).parent.parent / "data"
 GOLDEN = Path(__file__).parent / "golden" / "verdicts.json"
 NUMBERS = ["n", "mean", "sd", "percent_change", "ci_low", "ci_high", "p_value", "p_adjusted"]
 STUDIES = sorted(path.parent.name for path in DATA.glob("*-recorded/study.json"))
+QUICK = ("configuration-recorded", "durability-recorded", "own-recorded", "version-recorded")
+"""Studies that ``make test`` reads too; ``make test-long`` reads them all."""
 
 
 def verdicts(analysis: Analysis) -> pd.DataFrame:
     return analysis.table[["level", *NUMBERS, "verdict"]]
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in STUDIES]
+)
 def test_a_recorded_study_keeps_its_verdicts_and_is_gated_by_them(name, recorded):
     study = OpenStudy(recorded(name))
     analysis, effects = recorded(name).analysis, compare(study.trials, **study.comparison)

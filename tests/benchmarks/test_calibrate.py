@@ -36,6 +36,7 @@ def benches(data_root, tmp_path, monkeypatch):
     return opened, raising
 
 
+@pytest.mark.long
 def test_sessions_go_on_where_they_stopped(benches, data_root):
     opened, raising = benches
     raising["disk-001"] = {7: KeyboardInterrupt()}

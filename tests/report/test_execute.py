@@ -81,6 +81,7 @@ def test_an_error_of_the_notebook_s_own_keeps_the_notebook_with_its_traceback(ex
     assert never["outputs"] == []
 
 
+@pytest.mark.long
 def test_a_listener_that_fails_blocks_no_kernel(execute):
     many = TELLS + "\nfor number in range(200): tell('x' * 1000)"
     made = execute(FIRST, many, "print('end')", listen=Mock(side_effect=BrokenPipeError))

@@ -74,6 +74,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_long_temporary_folder_is_no_obstacle_to_the_sockets_of_a_kernel(
     run, tmp_path, monkeypatch
 ) -> None:

@@ -89,7 +89,10 @@ def test_a_grid_has_its_design_and_its_signs(recorded):
     assert study.signs.iloc[0].eq(-1).all()
 
 
-@pytest.mark.parametrize("name", ["replication-paced-recorded", "storage-recorded", "durability-recorded"])
+@pytest.mark.parametrize(
+    "name",
+    ["durability-recorded", *(pytest.param(f"{name}-recorded", marks=pytest.mark.long) for name in ("replication-paced", "storage"))],
+)  # fmt: skip
 def test_limits_are_the_worst_first_and_name_only_levels_with_their_value(name, recorded):
     experiment = recorded(name)
     study = OpenStudy(experiment)
