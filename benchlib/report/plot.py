@@ -274,7 +274,7 @@ def curve(
     ax = axes_of(ax, 7)
     sns.lineplot(rows, x=x, y=y, marker="o", ax=ax, **_CI, **_by(hue, _order(rows, hue) if hue else []))
     values = sorted(rows[x].unique())
-    if len(values) > 1 and values[0] > 0 and values[-1] / values[0] > 8:
+    if len({*np.diff(values)}) > 1 and values[0] > 0 and values[-1] / values[0] > 8:
         ax.set_xscale("log", base=2)
     ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())

@@ -203,16 +203,15 @@ def find_program_for(installation: Installation, name: str) -> Installation:
 
 
 def builders_differ(compared: Iterable[Installation]) -> str | None:
-    """Return a warning if builder, compiler or optimisation differ."""
+    """Return the builds by version if builder, compiler or optimisation differ."""
     builds: dict[str, set[str]] = {}
     for i in compared:
         builds.setdefault(", ".join(filter(None, (i.builder, i.compiler))), set()).add(i.version)
     if len(builds) < 2:
         return None
-    listed = "; ".join(
+    return "; ".join(
         f"{', '.join(sorted(versions, key=_order))}: {build}" for build, versions in builds.items()
     )
-    return f"the versions have different builds ({listed}), which may cause part of the difference"
 
 
 def runnable_by(shell: Shell, installation: Installation, shelter: Path) -> Installation:

@@ -88,6 +88,7 @@ FORMS = {
     "csv of 23 columns": csvlog(ROWS, 23),
     "json": jsonlog(ROWS),
     "json, byte order mark": "\ufeff" + jsonlog(ROWS),
+    "json, empty lines": jsonlog(ROWS).replace("\n", "\n\n"),
     "Windows": stderr(ROWS).replace("\n", "\r\n"),
     "gzip": gzip.compress(csvlog(ROWS).encode()),
     "start of the server": "pg_ctl: waiting\n\n" + stderr(ROWS),

@@ -267,6 +267,8 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
 
 def _json(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
     for number, (line, after) in enumerate(pairwise(chain(lines, [""])), 1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             severity = row["error_severity"]
