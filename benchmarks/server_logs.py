@@ -21,6 +21,7 @@ import pandas as pd
 from logs import measure
 
 LIMIT_MB = 300
+FORMATS = ("csv", "json", "stderr")
 READ = """
 import sys, pathlib
 from benchlib.server.statements.logs import workload_of_log
@@ -84,11 +85,12 @@ def main() -> None:
     )
     options.add_argument("--gb", type=float, default=1)
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     options.add_argument("--out", type=Path)
     given = options.parse_args()
     measured = []
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        logs = {form: Path(scratch) / f"p.{form}" for form in ("csv", "json", "stderr")}
+        logs = {form: Path(scratch) / f"p.{form}" for form in given.formats}
         for form, path in logs.items():
             write(path, form, int(given.gb * 1e9))
         for number in range(1, given.rounds + 1):
