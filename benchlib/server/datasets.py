@@ -32,7 +32,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, fetched_root, installations
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.server.server import DATABASE, asking, fetch
+from benchlib.server.server import DATABASE, asking, fetch, reason_of
 
 OWNER = "benchlib_owner"
 """The role that restores dumps and runs the statements of levels."""
@@ -48,16 +48,30 @@ _EXTENSION = re.compile(
 )
 _DROPPED = re.compile(
     rb"\\(?:(?:un)?restrict|encoding|connect) |(?:CREATE|DROP|ALTER) DATABASE "
-    rb"|COMMENT ON (?:EXTENSION|DATABASE) |ALTER (?:[^'\"]|\"[^\"]*\")* OWNER TO "
+    rb"|COMMENT ON (?:EXTENSION|DATABASE|EVENT TRIGGER) |ALTER EVENT TRIGGER |ALTER (?:[^'\"]|\"[^\"]*\")* OWNER TO "
     rb"|(?:GRANT|REVOKE) .*;\s*$|SET SESSION AUTHORIZATION "
     rb"|SET (?:transaction_timeout|default_table_access_method|default_with_oids|idle_session_timeout"
     rb"|default_tablespace) = |ALTER DEFAULT PRIVILEGES |SECURITY LABEL "
     rb"|(?:CREATE|ALTER|COMMENT ON) (?:PUBLICATION|SUBSCRIPTION) "
 )
-"""Statements of pg_dump that only a superuser, a role or another version can run."""
+"""Statements of pg_dump that only a superuser, a role or another version can run, on one line."""
+_DROPPED_WHOLE = re.compile(
+    rb"(?P<trigger>CREATE EVENT TRIGGER )|SELECT \* FROM pg_catalog\.pg_restore_\w+_stats\("
+)
+"""The same on several lines, up to a semicolon."""
 _NAME = rb'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
-_POLICY = re.compile(rb"CREATE POLICY .*? TO (%b(?:, %b)*)(?: USING| WITH CHECK|;)" % ((_NAME,) * 2))
+_ROLES = re.compile(
+    rb"CREATE (?:POLICY .*? TO|USER MAPPING FOR) (%b(?:, %b)*)(?: USING| WITH CHECK| SERVER|;)"
+    % ((_NAME,) * 2)
+)
+_GRANTS = f"""
+SELECT format('GRANT USAGE ON FOREIGN DATA WRAPPER %I TO {OWNER}', fdwname) AS sql FROM pg_foreign_data_wrapper
+UNION ALL SELECT format('GRANT USAGE ON SCHEMA %s TO {OWNER}; GRANT ALL ON %s TO {OWNER}', relnamespace::regnamespace, c.oid::regclass)
+FROM pg_extension JOIN pg_class AS c ON c.oid = ANY (extconfig)"""
+"""What a dump uses of an extension: foreign data wrappers, and tables whose rows are dumped."""
+_MAKES = re.compile(rb"CREATE (?!SCHEMA |EXTENSION )|COPY |INSERT ")
+"""Statements after a dump's extensions."""
 _OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")
 _TABLES_SIZE = "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%(tables)s::text[]) AS name"
 _DATABASE_SIZE = "SELECT pg_database_size(current_database()) AS bytes"
@@ -167,6 +181,8 @@ def restore(
         raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions})")
     for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
+    if dump.triggers:
+        tell(f"the dump's event triggers are left out ({dump.triggers}): only a superuser may create them")
 
 
 def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes]) -> Completed:
@@ -191,45 +207,57 @@ def _feed(lines: Iterator[bytes], out: IO[bytes]) -> None:
 
 
 class _Dump:
-    """The SQL of a dump. ``settings`` and ``version`` are known when its lines have been read."""
+    """The SQL of a dump. ``settings``, ``triggers`` and ``version`` are known when its lines have been read."""
 
     def __init__(self, text: Iterator[bytes], server: Cluster | Remote) -> None:
         self.text, self.server = text, server
         self.settings = list[str]()
-        self.version = "an unknown version"
+        self.version, self.triggers = "an unknown version", 0
+        self._lacking = dict[str, str]()
 
     def lines(self) -> Iterator[bytes]:
         """Yield what the role can run; create the extensions and the roles that it needs."""
-        in_copy, ended, keeps, waits_for = False, False, True, b""
+        in_copy, ended, keeps, waits_for, drops = False, False, True, b"", False
         for line in self.text:
             if in_copy:
                 in_copy = line.rstrip() != b"\\."
-            elif waits_for:  # within a text of several lines
+            elif waits_for or drops:  # within a text or a statement of several lines
                 waits_for = _unclosed(line, waits_for)
+                drops = drops and (bool(waits_for) or not line.rstrip().endswith(b";"))
                 line = line if keeps else b""
             else:
                 waits_for = _unclosed(line, b"")
+                drops = bool(_DROPPED_WHOLE.match(line)) and not line.rstrip().endswith(b";")
                 line = self._kept(line)
                 keeps, in_copy, ended = bool(line), bool(_COPY.match(line)), ended or _END in line
             yield line
+        self._insist_on_extensions()
         if in_copy or not ended:
-            raise LoadError("the dump is cut: its end is missing")
+            raise LoadError(
+                "the dump is cut, or no dump of pg_dump: its end is missing (“PostgreSQL database dump complete”)"
+            )
 
     def _kept(self, line: bytes) -> bytes:
         """Return the first line of a statement, or nothing."""
         if line.startswith(b"CREATE ROLE "):
             raise InputError("the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump")
+        if _MAKES.match(line):
+            self._insist_on_extensions()
         if found := _SETTING.match(line):
             self.settings.append(found[1].decode(errors="replace"))
             return b""
+        if line.startswith(b"PGDMP"):
+            raise InputError("the packed file is a dump in custom form, which is packed itself: unpack it first")
         if found := _EXTENSION.match(line):
             self._extend(found[1].decode(), (found[2] or b"public").decode())
             return b""
-        if _DROPPED.match(line):
+        whole = _DROPPED_WHOLE.match(line)
+        if whole or _DROPPED.match(line):
+            self.triggers += bool(whole and whole["trigger"])
             return b""
         if found := _VERSION.match(line):
             self.version = found[1].decode(errors="replace")
-        elif found := _POLICY.match(line):
+        elif found := _ROLES.match(line):
             self._make_roles(found[1].decode())
         return re.sub(rb"^CREATE SCHEMA (?!IF )", b"CREATE SCHEMA IF NOT EXISTS ", line)
 
@@ -242,14 +270,23 @@ class _Dump:
 
     def _extend(self, name: str, schema: str) -> None:
         owner = f" AUTHORIZATION {OWNER}" if isinstance(self.server, Cluster) else ""
-        lacking = (
-            f"the dump needs the extension {name}: install it, or choose another installation (level key 'postgres'); "
-            "this PostgreSQL cannot create it"
-        )
-        with asking(lacking, PreflightError), self.server.connect() as connection:
+        with asking(), self.server.connect() as connection:
             if schema != "pg_catalog":
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}{owner}")
-            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
+            try:
+                connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} WITH SCHEMA {schema}")
+            except psycopg.Error as reason:
+                self._lacking[name] = reason_of(reason)
+        if isinstance(self.server, Cluster):
+            self.server.execute(*(row["sql"] for row in self.server.query(_GRANTS)))
+
+    def _insist_on_extensions(self) -> None:
+        """Name all extensions that lack, once all were requested."""
+        if self._lacking:
+            raise PreflightError(
+                f"the dump needs extensions that this PostgreSQL cannot create: {', '.join(self._lacking)}: install them, "
+                f"or choose another installation (level key 'postgres'): {next(iter(self._lacking.values()))}"
+            )
 
 
 def _unclosed(line: bytes, waits_for: bytes) -> bytes:

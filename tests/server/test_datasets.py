@@ -107,8 +107,8 @@ def data_of(path, tell=print) -> Data:
 def restored(started, scratch, tmp_path):
     """Restore a dump, a path or a text, into a new cluster that has no network."""
 
-    def restore_it(dump, version="18", tell=print) -> Cluster:
-        cluster = started(version, cut_off=True)
+    def restore_it(dump, version="18", tell=print, **settings) -> Cluster:
+        cluster = started(version, cut_off=True, **settings)
         if not isinstance(dump, Path):
             (tmp_path / "own.sql").write_text(dump)
             dump = tmp_path / "own.sql"
@@ -167,8 +167,9 @@ REFUSED = {
         LoadError, "(?i)superuser|permission denied",
     ),
     "a whole cluster": ("CREATE ROLE somebody;\n", InputError, r"whole cluster \(pg_dumpall\)"),
-    "a missing extension": (
-        "CREATE EXTENSION IF NOT EXISTS no_such WITH SCHEMA public;\n", PreflightError, "needs the extension no_such",
+    "missing extensions": (
+        "CREATE EXTENSION IF NOT EXISTS no_such WITH SCHEMA public;\nCREATE EXTENSION IF NOT EXISTS other;\n",
+        PreflightError, 'cannot create: no_such, other: install them.*extension "no_such" is not available',
     ),
 }  # fmt: skip
 
@@ -186,11 +187,14 @@ def test_the_code_of_a_dump_is_refused(case, plain, restored):
 def test_a_cut_dump_is_one_error(shop, plain, restored, tmp_path):
     inside = plain.index("COPY public.orders_1")
     for cut in (plain[: inside + 400], plain[:inside], plain[: plain.index("CREATE VIEW") + 20]):
-        with pytest.raises(BenchlibError, match=r"the dump is cut: its end is missing"):
+        with pytest.raises(BenchlibError, match=r"the dump is cut, .*: its end is missing"):
             restored(cut)
     packed = tmp_path / "cut.sql.gz"
     packed.write_bytes(gzip.compress(plain.encode())[:-300])
     with pytest.raises(LoadError, match="cannot be read: Compressed file ended"):
+        restored(packed)
+    packed.write_bytes(gzip.compress((shop.dumps / "custom.dump").read_bytes()))
+    with pytest.raises(InputError, match="dump in custom form, which is packed itself: unpack it first"):
         restored(packed)
     archive = tmp_path / "cut.dump"
     archive.write_bytes((shop.dumps / "custom.dump").read_bytes()[:-2_000])
@@ -208,6 +212,8 @@ def test_a_cut_dump_is_one_error(shop, plain, restored, tmp_path):
         ("ALTER TABLE t ALTER c SET DEFAULT ' OWNER TO ';\n", None),
         ("-- Dumped from database version \n", None),
         ("ALTER DATABASE x SET a = '\n';\n", ""),
+        ("CREATE EVENT TRIGGER e ON ddl_command_end\n   EXECUTE FUNCTION f();\n", ""),
+        ("SELECT * FROM pg_catalog.pg_restore_relation_stats(\n\t'most_common_vals', '{\"a\n;\n'\n);\n", ""),
     ],
 )
 def test_which_statements_reach_the_server(statement, kept):
@@ -231,6 +237,48 @@ def test_what_is_no_dump_is_named(contents, tmp_path):
     ):
         with pytest.raises(InputError, match=reason):
             data_of(tmp_path / name)
+
+
+EXTENDED = """
+CREATE EXTENSION IF NOT EXISTS places WITH SCHEMA public;
+CREATE FUNCTION public.watch() RETURNS event_trigger LANGUAGE plpgsql AS $$
+BEGIN
+END $$;
+CREATE SERVER elsewhere FOREIGN DATA WRAPPER places_fdw;
+CREATE USER MAPPING FOR clerk SERVER elsewhere OPTIONS (
+    password 'secret'
+);
+CREATE FOREIGN TABLE public.far (a integer) SERVER elsewhere;
+COPY places.known (a) FROM stdin;
+5
+\\.
+SELECT pg_catalog.lo_create('16403');
+ALTER LARGE OBJECT 16403 OWNER TO clerk;
+CREATE EVENT TRIGGER seen ON ddl_command_end
+         WHEN TAG IN ('CREATE TABLE')
+   EXECUTE FUNCTION public.watch();
+ALTER EVENT TRIGGER seen DISABLE;
+CREATE TABLE public.last (a integer);
+"""
+
+
+def test_rows_and_wrappers_of_an_extension_are_restored_and_event_triggers_left_out(plain, restored, shelter):
+    """A dump has rows of an extension's tables (PostGIS' spatial_ref_sys), which belong to the superuser."""
+    folder, lines = shelter / "extensions" / "extension", list[str]()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "places.control").write_text("default_version = '1'\n")
+    (folder / "places--1.sql").write_text(
+        "CREATE SCHEMA places; CREATE TABLE places.known (a int); CREATE FOREIGN DATA WRAPPER places_fdw;\n"
+        "SELECT pg_catalog.pg_extension_config_dump('places.known', '');\n"
+    )
+    begin, found_in = "SET statement_timeout = 0;\n", f"$system:{folder.parent}"
+    own = plain.replace(begin, begin + EXTENDED, 1)
+    cluster = restored(own, tell=lines.append, extension_control_path=found_in)
+    assert cluster.value("SELECT a FROM places.known") == 5
+    assert cluster.value("SELECT count(*) FROM pg_largeobject_metadata") == 1
+    assert cluster.value("SELECT count(*) FROM pg_event_trigger") == 0
+    assert cluster.value("SELECT count(*) FROM pg_class WHERE relname IN ('far', 'last')") == 2
+    assert "the dump's event triggers are left out (1): only a superuser may create them" in lines
 
 
 def test_a_newer_dump_is_restored_or_names_both_versions(shop, plain, restored):

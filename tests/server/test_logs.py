@@ -193,6 +193,10 @@ EXPLAINED = {
     + json.dumps(
         {"Query Text": "SELECT 1\nFROM t WHERE id = $1", "Query Parameters": "$1 = '7'", "Plan": {}}
     ),
+    "XML": 'duration: 1.5 ms  plan:\n<explain xmlns="http://www.postgresql.org/2009/explain">\n'
+    "  <Query-Text>SELECT 1\nFROM t WHERE id = $1</Query-Text>\n  <Query-Parameters>$1 = '7'</Query-Parameters>\n</explain>",
+    "YAML": 'duration: 1.5 ms  plan:\nQuery Text: "SELECT 1\\nFROM t WHERE id = $1"\n'
+    'Query Parameters: "$1 = \'7\'"\nPlan: \n  Node Type: "Index Scan"',
 }
 
 

@@ -7,6 +7,7 @@ Formats: csvlog, jsonlog and stderr with durations, and auto_explain. Memory is 
 
 import csv
 import gzip
+import html
 import json
 import math
 import random
@@ -50,6 +51,8 @@ _DURATION = re.compile(
     r"duration: (?P<ms>\d+(?:\.\d+)?) ms(?:  (?P<kind>\w+)(?P<name> [^:]*)?:\s?(?P<sql>.*))?", re.DOTALL
 )
 _LOGGED = re.compile(r"(?:statement|execute [^:]*): (?P<sql>.*)", re.DOTALL)
+_XML = re.compile(r"<(Query-\w+)>(.*?)</Query-", re.DOTALL)
+_YAML = re.compile(r'^\s*(Query \w+): ("(?:[^"\\]|\\.)*")\s*$', re.MULTILINE)
 _PARAMETER = re.compile(r"\$(\d+) = (NULL|'(?:[^']|'')*')")
 _CATALOG = re.compile(r"PG_(?!TEMP)\w+$|INFORMATION_SCHEMA$")
 _HINT = (
@@ -211,15 +214,22 @@ def _with_values(sql: str, parameters: str) -> str:
 
 
 def _explained(plan: str) -> tuple[str, str]:
-    if plan.lstrip().startswith("{"):
+    if plan.lstrip().startswith("<explain"):
+        found = {key.replace("-", " "): html.unescape(text) for key, text in _XML.findall(plan)}
+    elif plan.lstrip().startswith("{") or _YAML.search(plan):
         try:
-            keys = json.loads(plan)
+            found = (
+                json.loads(plan)
+                if "{" in plan[:9]
+                else {key: json.loads(text) for key, text in _YAML.findall(plan)}
+            )
         except ValueError:
             return "", ""
-        return str(keys.get("Query Text", "")), str(keys.get("Query Parameters", ""))
-    text = re.split(r"\n[^\n]*\(cost=\d", plan, maxsplit=1)[0].removeprefix("Query Text: ")
-    sql, _, parameters = text.partition("\nQuery Parameters: ")
-    return sql, parameters
+    else:
+        text = re.split(r"\n[^\n]*\(cost=\d", plan, maxsplit=1)[0].removeprefix("Query Text: ")
+        sql, _, parameters = text.partition("\nQuery Parameters: ")
+        return sql, parameters
+    return str(found.get("Query Text", "")), str(found.get("Query Parameters", ""))
 
 
 # --- formats -------------------------------------------------------------------------
