@@ -25,7 +25,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.datasets import pinned, restore
 from benchlib.server.templates import FAST_LOADING, Templates
 
-ROWS_PER_GB = 4_600_000
+ROWS_PER_GB = 5_550_000
 MADE = """
 CREATE TABLE orders AS
 SELECT i AS id, i::bigint * 7919 % 100000 AS customer, md5(i::text) || md5((i + 1)::text) AS note, now() + i * interval '1 s' AS at
