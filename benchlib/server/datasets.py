@@ -247,7 +247,9 @@ class _Dump:
             self.settings.append(found[1].decode(errors="replace"))
             return b""
         if line.startswith(b"PGDMP"):
-            raise InputError("the packed file is a dump in custom form, which is packed itself: unpack it first")
+            raise InputError(
+                "the packed file is a dump in custom form, which is packed itself: unpack it first"
+            )
         if found := _EXTENSION.match(line):
             self._extend(found[1].decode(), (found[2] or b"public").decode())
             return b""
