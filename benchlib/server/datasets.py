@@ -57,8 +57,9 @@ _DROPPED = re.compile(
 """Statements of pg_dump that only a superuser, a role or another version can run, on one line."""
 _DROPPED_WHOLE = re.compile(
     rb"(?P<trigger>CREATE EVENT TRIGGER )|SELECT \* FROM pg_catalog\.pg_restore_\w+_stats\("
+    rb"|(?P<clean>DROP |ALTER .* DROP |CREATE OR REPLACE VIEW |SELECT .*pg_catalog\.lo_unlink\()"
 )
-"""The same on several lines, up to a semicolon."""
+"""The same on several lines, up to a semicolon; ``clean``: of pg_dump --clean, before anything is made."""
 _NAME = rb'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
 _ROLES = re.compile(
@@ -70,7 +71,7 @@ SELECT format('GRANT USAGE ON FOREIGN DATA WRAPPER %I TO {OWNER}', fdwname) AS s
 UNION ALL SELECT format('GRANT USAGE ON SCHEMA %s TO {OWNER}; GRANT ALL ON %s TO {OWNER}', relnamespace::regnamespace, c.oid::regclass)
 FROM pg_extension JOIN pg_class AS c ON c.oid = ANY (extconfig)"""
 """What a dump uses of an extension: foreign data wrappers, and tables whose rows are dumped."""
-_MAKES = re.compile(rb"CREATE (?!SCHEMA |EXTENSION )|COPY |INSERT ")
+_MAKES = re.compile(rb"CREATE (?!SCHEMA |EXTENSION |OR REPLACE VIEW )|COPY |INSERT ")
 """Statements after a dump's extensions."""
 _OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")
 _TABLES_SIZE = "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%(tables)s::text[]) AS name"
@@ -213,7 +214,7 @@ class _Dump:
         self.text, self.server = text, server
         self.settings = list[str]()
         self.version, self.triggers = "an unknown version", 0
-        self._lacking = dict[str, str]()
+        self._lacking, self._begun = dict[str, str](), False
 
     def lines(self) -> Iterator[bytes]:
         """Yield what the role can run; create the extensions and the roles that it needs."""
@@ -227,7 +228,7 @@ class _Dump:
                 line = line if keeps else b""
             else:
                 waits_for = _unclosed(line, b"")
-                drops = bool(_DROPPED_WHOLE.match(line)) and not line.rstrip().endswith(b";")
+                drops = bool(self._whole(line)) and not line.rstrip().endswith(b";")
                 line = self._kept(line)
                 keeps, in_copy, ended = bool(line), bool(_COPY.match(line)), ended or _END in line
             yield line
@@ -242,6 +243,7 @@ class _Dump:
         if line.startswith(b"CREATE ROLE "):
             raise InputError("the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump")
         if _MAKES.match(line):
+            self._begun = True
             self._insist_on_extensions()
         if found := _SETTING.match(line):
             self.settings.append(found[1].decode(errors="replace"))
@@ -253,7 +255,7 @@ class _Dump:
         if found := _EXTENSION.match(line):
             self._extend(found[1].decode(), (found[2] or b"public").decode())
             return b""
-        whole = _DROPPED_WHOLE.match(line)
+        whole = self._whole(line)
         if whole or _DROPPED.match(line):
             self.triggers += bool(whole and whole["trigger"])
             return b""
@@ -262,6 +264,10 @@ class _Dump:
         elif found := _ROLES.match(line):
             self._make_roles(found[1].decode())
         return re.sub(rb"^CREATE SCHEMA (?!IF )", b"CREATE SCHEMA IF NOT EXISTS ", line)
+
+    def _whole(self, line: bytes) -> re.Match[bytes] | None:
+        found = _DROPPED_WHOLE.match(line)
+        return None if found and found["clean"] and self._begun else found
 
     def _make_roles(self, names: str) -> None:
         if isinstance(self.server, Cluster):

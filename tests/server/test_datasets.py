@@ -56,7 +56,7 @@ TABLES = ("app.customers", "public.orders_1", "public.orders_2")
 ROWS = "SELECT md5(string_agg(t::text, ',' ORDER BY t::text)) FROM {} AS t"
 FORMS = {
     "plain": (".sql", ["--format=plain", "--create"]),
-    "inserts": (".sql", ["--format=plain", "--inserts"]),
+    "inserts": (".sql", ["--format=plain", "--inserts", "--clean"]),
     "custom": (".dump", ["--format=custom"]),
     "tar": (".tar", ["--format=tar"]),
     "directory": ("", ["--format=directory", "--jobs=2"]),
