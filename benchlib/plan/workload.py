@@ -95,7 +95,7 @@ class Counted(Model):
 class Data(Model):
     """A data set: a dump's ``file``, a running ``service``, or a target's ``template`` database.
 
-    ``tables`` are of the service, ``sha256`` and ``mib`` of the dump.
+    ``tables`` are of the service, ``sha256`` and ``mib`` of the dump; ``superuser``: restored by one, for what needs it.
     """
 
     file: str | None = None
@@ -104,6 +104,7 @@ class Data(Model):
     template: str | None = None
     sha256: str = ""
     mib: NonNegativeInt = 0
+    superuser: bool = False
     _text = text_is("file")
 
     @model_validator(mode="after")
@@ -112,6 +113,8 @@ class Data(Model):
             raise ValueError("data have one source: 'file' (a dump), 'service' or 'template'")
         if self.tables and not self.service:
             raise ValueError("'tables' belong to a 'service'")
+        if self.superuser and self.template:
+            raise ValueError("'superuser' belongs to a dump, a template is copied")
         return self
 
 

@@ -73,6 +73,8 @@ FROM pg_extension JOIN pg_class AS c ON c.oid = ANY (extconfig)"""
 """What a dump uses of an extension: foreign data wrappers, and tables whose rows are dumped."""
 _MAKES = re.compile(rb"CREATE (?!SCHEMA |EXTENSION |OR REPLACE VIEW )|COPY |INSERT ")
 """Statements after a dump's extensions."""
+_NEEDS_SUPERUSER = re.compile("must be (superuser|owner)|permission denied")
+_REMEDY = ": if you trust the dump, let a superuser restore it: data = {file = …, superuser = true}"
 _OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")
 _TABLES_SIZE = "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%(tables)s::text[]) AS name"
 _DATABASE_SIZE = "SELECT pg_database_size(current_database()) AS bytes"
@@ -164,7 +166,8 @@ def restore(
         tell("the dump is restored by the role of the service, with all its rights")
     else:
         # samples and plans need what pg_monitor may read
-        server.execute(f"CREATE ROLE {OWNER} LOGIN IN ROLE pg_monitor", dbname=server.maintenance)
+        rights = "SUPERUSER" if data.superuser else "NOSUPERUSER"
+        server.execute(f"CREATE ROLE {OWNER} LOGIN {rights} IN ROLE pg_monitor", dbname=server.maintenance)
         server.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}", dbname=server.maintenance)
         server.execute(f"ALTER SCHEMA public OWNER TO {OWNER}")
         server.role = OWNER  # of this cluster's load, too, and of its copies'
@@ -179,11 +182,17 @@ def restore(
         fed.result()
     if done.returncode:
         versions = f"dumped from {dump.version}, restored into {server.version()}"
-        raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions})")
+        remedy = _REMEDY if _NEEDS_SUPERUSER.search(done.complaint) and not data.superuser else ""
+        raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions}){remedy}")
+    if data.superuser and isinstance(server, Cluster):
+        server.execute(f"ALTER ROLE {OWNER} NOSUPERUSER")  # the load has no more rights than ever
+        tell("the dump was restored by a superuser: its code could run programs as the servers' user")
     for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
     if dump.triggers:
-        tell(f"the dump's event triggers are left out ({dump.triggers}): only a superuser may create them")
+        tell(
+            f"the dump's event triggers are left out ({dump.triggers}): they act on changes of the schema only"
+        )
 
 
 def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes]) -> Completed:
