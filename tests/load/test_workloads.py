@@ -86,6 +86,7 @@ def test_an_unknown_name_is_told_with_those_that_there_are(name: str, tmp_path: 
         (("pgbench_tables", 'tool = "sysbench"\npgbench_tables'), ": sysbench brings its own tables"),
         (("pgbench_tables", 'like = "tpcb"\npgbench_tables'), ": like: 'tpcb' is not one of calibrated, "),
         (("pgbench_tables", 'like = ["a"]\npgbench_tables'), ": like: ['a'] is not one of"),
+        (("pgbench_tables", 'data = {file = "a.dump", tables = ["t"]}\npgbench_tables'), ": data: 'tables' belong to"),
         ((OWN, OF_SYSBENCH), ": the tool 'sysbench' and a section"),
         (("pgbench_tables", f"{READ_ONLY}pgbench_tables"), ": the tool 'sysbench' and a section"),
         ((OWN, OF_SYSBENCH + READ_ONLY.replace("read_only", "point_select")), ": sysbench.test: Input should be"),

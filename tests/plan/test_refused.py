@@ -44,6 +44,7 @@ PLAN = {"workload": {**NAMED, "scripts": [{"sql": "x"}]}, "load": {}, "scale": 1
         (Data, {}, "one source"),
         (Data, {"file": "a.dump", "service": "shop"}, "one source"),
         (Data, {"file": "a.dump", "tables": ["orders"]}, "'tables' belong to a 'service'"),
+        (Data, {"template": "a", "superuser": True}, "'superuser' belongs to a dump"),
         (Level, {"setting": {}}, "setting: Extra"),
         (Level, {"initdb": "--no-sync"}, "initdb"),
         *((Level, {"load": load}, f"load.{next(iter(load))}")

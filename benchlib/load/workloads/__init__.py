@@ -70,7 +70,8 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
                 script["sql"] = files.read_plain(path.parent / script.pop("file")).decode()
         data = keys.get("data")
         if file := data if isinstance(data, str) else data.get("file") if isinstance(data, dict) else None:
-            keys["data"] = {"file": str(Path(path.parent, file).absolute())}
+            others = data if isinstance(data, dict) else {}
+            keys["data"] = {**others, "file": str(Path(path.parent, file).absolute())}
     # TOML, JSON and the encoding raise ValueErrors
     except (OSError, ValueError, LookupError, TypeError) as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason
