@@ -68,12 +68,13 @@ _ROLES = re.compile(
 )
 _GRANTS = f"""
 SELECT format('GRANT USAGE ON FOREIGN DATA WRAPPER %I TO {OWNER}', fdwname) AS sql FROM pg_foreign_data_wrapper
-UNION ALL SELECT format('GRANT USAGE ON SCHEMA %s TO {OWNER}; GRANT ALL ON %s TO {OWNER}', relnamespace::regnamespace, c.oid::regclass)
+UNION ALL SELECT format('GRANT USAGE ON SCHEMA %s TO {OWNER}; GRANT SELECT, %s ON %s TO {OWNER}', relnamespace::regnamespace,
+    CASE relkind WHEN 'S' THEN 'UPDATE' ELSE 'INSERT' END, c.oid::regclass)
 FROM pg_extension JOIN pg_class AS c ON c.oid = ANY (extconfig)"""
 """What a dump uses of an extension: foreign data wrappers, and tables whose rows are dumped."""
 _MAKES = re.compile(rb"CREATE (?!SCHEMA |EXTENSION |OR REPLACE VIEW )|COPY |INSERT ")
 """Statements after a dump's extensions."""
-_NEEDS_SUPERUSER = re.compile("must be (superuser|owner)|permission denied")
+_NEEDS_SUPERUSER = re.compile("must be (superuser|owner)|permission denied (for language|to set parameter)")
 _REMEDY = ": if you trust the dump, let a superuser restore it: data = {file = …, superuser = true}"
 _OPENS = re.compile(rb"--|'|\"|/\*|(?<![\w$])\$(?:[^\W\d]\w*)?\$")
 _TABLES_SIZE = "SELECT sum(pg_total_relation_size(name::regclass))::bigint AS bytes FROM unnest(%(tables)s::text[]) AS name"
@@ -163,10 +164,16 @@ def restore(
             raise PreflightError(
                 "a dump needs a database of its own, not a schema: leave out 'own_schema' of the target"
             )
+        if data.superuser:
+            raise InputError(
+                "'superuser' of the data is for benchlib's own servers: here the service's role restores"
+            )
         tell("the dump is restored by the role of the service, with all its rights")
     else:
         # samples and plans need what pg_monitor may read
         rights = "SUPERUSER" if data.superuser else "NOSUPERUSER"
+        if data.superuser:
+            tell("a superuser restores the dump: its code can run programs as the servers' user")
         server.execute(f"CREATE ROLE {OWNER} LOGIN {rights} IN ROLE pg_monitor", dbname=server.maintenance)
         server.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}", dbname=server.maintenance)
         server.execute(f"ALTER SCHEMA public OWNER TO {OWNER}")
@@ -182,11 +189,11 @@ def restore(
         fed.result()
     if done.returncode:
         versions = f"dumped from {dump.version}, restored into {server.version()}"
-        remedy = _REMEDY if _NEEDS_SUPERUSER.search(done.complaint) and not data.superuser else ""
+        needs = isinstance(server, Cluster) and _NEEDS_SUPERUSER.search(done.complaint)
+        remedy = _REMEDY if needs and not data.superuser else ""
         raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions}){remedy}")
-    if data.superuser and isinstance(server, Cluster):
+    if data.superuser:
         server.execute(f"ALTER ROLE {OWNER} NOSUPERUSER")  # the load has no more rights than ever
-        tell("the dump was restored by a superuser: its code could run programs as the servers' user")
     for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
     if dump.triggers:
@@ -233,12 +240,13 @@ class _Dump:
                 in_copy = line.rstrip() != b"\\."
             elif waits_for or drops:  # within a text or a statement of several lines
                 waits_for = _unclosed(line, waits_for)
-                drops = drops and (bool(waits_for) or not line.rstrip().endswith(b";"))
+                drops = drops and not _ends(line, waits_for)
                 line = line if keeps else b""
             else:
                 waits_for = _unclosed(line, b"")
-                drops = bool(self._whole(line)) and not line.rstrip().endswith(b";")
-                line = self._kept(line)
+                whole = self._whole(line)
+                drops = whole and not _ends(line, waits_for)
+                line = b"" if whole else self._kept(line)
                 keeps, in_copy, ended = bool(line), bool(_COPY.match(line)), ended or _END in line
             yield line
         self._insist_on_extensions()
@@ -264,9 +272,7 @@ class _Dump:
         if found := _EXTENSION.match(line):
             self._extend(found[1].decode(), (found[2] or b"public").decode())
             return b""
-        whole = self._whole(line)
-        if whole or _DROPPED.match(line):
-            self.triggers += bool(whole and whole["trigger"])
+        if _DROPPED.match(line):
             return b""
         if found := _VERSION.match(line):
             self.version = found[1].decode(errors="replace")
@@ -274,9 +280,13 @@ class _Dump:
             self._make_roles(found[1].decode())
         return re.sub(rb"^CREATE SCHEMA (?!IF )", b"CREATE SCHEMA IF NOT EXISTS ", line)
 
-    def _whole(self, line: bytes) -> re.Match[bytes] | None:
+    def _whole(self, line: bytes) -> bool:
+        """Return whether a statement that begins here is left out up to its end."""
         found = _DROPPED_WHOLE.match(line)
-        return None if found and found["clean"] and self._begun else found
+        if not found or (found["clean"] and self._begun):
+            return False
+        self.triggers += bool(found["trigger"])
+        return True
 
     def _make_roles(self, names: str) -> None:
         if isinstance(self.server, Cluster):
@@ -304,6 +314,10 @@ class _Dump:
                 f"the dump needs extensions that this PostgreSQL cannot create: {', '.join(self._lacking)}: install them, "
                 f"or choose another installation (level key 'postgres'): {next(iter(self._lacking.values()))}"
             )
+
+
+def _ends(line: bytes, waits_for: bytes) -> bool:
+    return not waits_for and line.rstrip().endswith(b";")
 
 
 def _unclosed(line: bytes, waits_for: bytes) -> bytes:

@@ -68,10 +68,9 @@ def _read(path: Path, named: str | None = None) -> dict[str, Any]:
         for script in (*keys.get("scripts", ()), *keys.get("beside", ())):
             if isinstance(script, dict) and "sql" not in script and isinstance(script.get("file"), str):
                 script["sql"] = files.read_plain(path.parent / script.pop("file")).decode()
-        data = keys.get("data")
-        if file := data if isinstance(data, str) else data.get("file") if isinstance(data, dict) else None:
-            others = data if isinstance(data, dict) else {}
-            keys["data"] = {**others, "file": str(Path(path.parent, file).absolute())}
+        data = {"file": keys["data"]} if isinstance(keys.get("data"), str) else keys.get("data")
+        if isinstance(data, dict) and data.get("file"):
+            keys["data"] = {**data, "file": str(Path(path.parent, data["file"]).absolute())}
     # TOML, JSON and the encoding raise ValueErrors
     except (OSError, ValueError, LookupError, TypeError) as reason:
         raise InputError(f"workload {path.name} cannot be read: {reason}") from reason

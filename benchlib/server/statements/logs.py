@@ -214,22 +214,21 @@ def _with_values(sql: str, parameters: str) -> str:
 
 
 def _explained(plan: str) -> tuple[str, str]:
-    if plan.lstrip().startswith("<explain"):
-        found = {key.replace("-", " "): html.unescape(text) for key, text in _XML.findall(plan)}
-    elif plan.lstrip().startswith("{") or _YAML.search(plan):
-        try:
-            found = (
-                json.loads(plan)
-                if "{" in plan[:9]
-                else {key: json.loads(text) for key, text in _YAML.findall(plan)}
-            )
-        except ValueError:
-            return "", ""
-    else:
-        text = re.split(r"\n[^\n]*\(cost=\d", plan, maxsplit=1)[0].removeprefix("Query Text: ")
-        sql, _, parameters = text.partition("\nQuery Parameters: ")
-        return sql, parameters
-    return str(found.get("Query Text", "")), str(found.get("Query Parameters", ""))
+    head = plan.lstrip()
+    try:
+        if head.startswith("<explain"):
+            found = {key.replace("-", " "): html.unescape(text) for key, text in _XML.findall(plan)}
+        elif head.startswith("{"):
+            found = json.loads(plan)
+        else:
+            found = {key: json.loads(text) for key, text in _YAML.findall(plan)}
+    except ValueError:
+        return "", ""
+    if found:
+        return str(found.get("Query Text", "")), str(found.get("Query Parameters", ""))
+    text = re.split(r"\n[^\n]*\(cost=\d", plan, maxsplit=1)[0].removeprefix("Query Text: ")
+    sql, _, parameters = text.partition("\nQuery Parameters: ")
+    return sql, parameters
 
 
 # --- formats -------------------------------------------------------------------------
