@@ -28,9 +28,12 @@ from benchlib.study.published import beside
 from benchlib.study.store import StudyFolder
 
 __all__ = [
-    "additivity", "benjamini_hochberg", "beside", "compare", "compare_queries", "first_changes", "ladder", "open_study",
-    "open_summary", "page_table", "plot", "screen", "steepest", "steps",
+    "additivity", "benjamini_hochberg", "beside", "compare", "compare_queries", "first_changes", "joined_matrix", "ladder",
+    "open_study", "open_summary", "page_table", "plot", "screen", "steepest", "steps",
 ]  # fmt: skip
+
+MATRIX = ["workload", "version"]
+"""The dimensions of a matrix."""
 
 
 def open_study() -> OpenStudy:
@@ -68,6 +71,34 @@ def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
         for answer in page.answers
     ]
     return pd.DataFrame(rows, columns=["study", "title", "panel", "metric", *Answer.model_fields])
+
+
+def joined_matrix(pages: Sequence[PageData]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return effects and design of all matrices of workloads and versions, as :func:`plot.heat` takes them.
+
+    ``study`` and ``reference`` (a version) are added to the effects. A workload's row is that of the
+    newest study. Studies of other metrics and surveys are left out.
+    """
+    effects, designs, taken = list[pd.DataFrame](), list[pd.DataFrame](), set[str]()
+    for page in sorted(pages, key=lambda page: page.measured_at, reverse=True):
+        cells = pd.DataFrame.from_dict(page.cells, orient="index")
+        surveyed = any(limit.code == "survey" for limit in page.limits)
+        if {*cells} != {*MATRIX} or page.metric != "tps" or surveyed:
+            continue
+        cells = cells.loc[~cells["workload"].isin(taken), MATRIX]
+        taken |= {*cells["workload"]}
+        rows = pd.DataFrame([each.model_dump() for each in page.effects])
+        workloads = rows["level"].map(cells["workload"])
+        rows = rows[workloads.eq(rows["against"].map(cells["workload"]))]
+        rows = rows.assign(study=page.name, reference=rows["against"].map(cells["version"]))
+        # two studies can have levels of one name
+        rows[["level", "against"]] = page.name + ": " + rows[["level", "against"]]
+        effects.append(rows)
+        designs.append(cells.set_axis(page.name + ": " + cells.index))
+    if not effects:
+        return pd.DataFrame(columns=["level", "against", "reference"]), pd.DataFrame(columns=MATRIX)
+    # the oldest study on top
+    return pd.concat(effects[::-1], ignore_index=True), pd.concat(designs[::-1]).rename_axis("level")
 
 
 def _parameters(caller: str) -> dict[str, Any]:

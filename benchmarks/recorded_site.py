@@ -38,8 +38,9 @@ STUDIES = (
     "replication-recorded",
     "storage-recorded",
     "version-matrix-recorded",
+    "version-workloads-recorded",
 )
-"""The main recorded study of each notebook; ``pooler-recorded`` ran with the notebook ``template``."""
+"""The main recorded study of each notebook, and a second matrix; ``pooler-recorded`` ran with the notebook ``template``."""
 ENDINGS = ("html", "ipynb", "json", "study.json", "trials.csv")
 FILES = (
     "index.html", "comparisons.html", "methodology.html", "summary.html", "summary.ipynb", SOURCES,

@@ -119,6 +119,8 @@ def unpublished(plan: Plan, parameters: Mapping[str, Any] = MappingProxyType({})
             kinds.setdefault(text, "given installation")
         elif key and text.startswith(("/", "~")):
             kinds.setdefault(text, "given folder")
+        elif "settings" in names[:-1] and text.startswith(("/", "~/")):
+            kinds.setdefault(text, "path in a setting")
     kinds |= {
         text: "hidden value"
         for names, text in texts

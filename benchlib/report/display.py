@@ -33,6 +33,9 @@ _READ = {"effects": SHOWN, "limits": ["code", "text", "grave"], "queries": queri
 """The columns that a table shows; the data have all."""
 _COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"')
 _DECIMALS = re.compile(r"(\.\d\d)\d+")
+_STYLES = re.compile(r' style="[^"]*"')
+_FONT = re.compile(r"font-size: 10px; |font-family: 'DejaVu Sans'; ")
+"""The usual font: a rule of the figure's style sheet."""
 _WASTE = re.compile(
     r'\s*<metadata>.*?</metadata>|\n\s*|(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"', re.DOTALL
 )
@@ -106,6 +109,7 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
     svg = _WASTE.sub("", _COORDINATES.sub(lambda match: _DECIMALS.sub(r"\1", match[0]), out.getvalue()))
     while (shorter := _GROUP.sub(r"\1", svg)) != svg:
         svg = shorter
+    svg = _STYLES.sub(lambda match: _FONT.sub("", match[0]).replace(": ", ":").replace("; ", ";"), svg)
     return _coloured(svg), {ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}}
 
 
@@ -114,7 +118,7 @@ def _coloured(svg: str) -> str:
     for name, colour in LIGHT.items():
         svg = svg.replace(colour, f"var(--{name})")
     light, dark = ("".join(f"--{name}:{colour};" for name, colour in of.items()) for of in (LIGHT, DARK))
-    style = f"<style>:root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    style = f"<style>text{{font:10px 'DejaVu Sans',sans-serif}}:root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
     end = svg.index(">", start) + 1
     return svg[start:end] + style + svg[end:]
 

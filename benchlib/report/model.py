@@ -142,6 +142,7 @@ class PageData(BaseModel):
     - ``comparisons``: the answers first, the controls last
     - ``level_marks``: equal for equal pairs of levels, in other studies too
     - ``fingerprint``: of the study and the code; ``page``: also of the notebook
+    - ``cells``: a grid's dimensions by level
     """
 
     name: str
@@ -171,6 +172,7 @@ class PageData(BaseModel):
     fingerprint: str = ""
     page: str = ""
     left_out: dict[str, str] = {}
+    cells: dict[str, dict[str, str]] = {}
 
     @property
     def effects(self) -> list[Answer]:
@@ -214,13 +216,14 @@ def page_data(
         both = f"{study.plan.level(level)} {study.plan.level(other)}"
         marks[level] = hashlib.sha256(both.encode()).hexdigest()[:16]
     created = str(study.provenance.get("created", ""))
+    cells = {level: {name: str(value) for name, value in cell.items()} for level, cell in study.plan.factor.cells.items()}
     fields = {
         "name": name, "title": study.title, "question": study.plan.factor.question, "notebook": study.notebook or "",
         "panel": study.declared.panel, "metric_title": attrs["title"], "comparisons": rows, "limits": limits["rows"],
         "queries": frames.get("queries", {"rows": ()})["rows"],
         "setup": {row["what"]: row["value"] for row in frames.get("setup", {"rows": ()})["rows"]},
         "created": created[:10], "measured_at": created, "benchlib": str(study.provenance.get("benchlib", "")),
-        "level_marks": marks, "complete": f"{missing} trials are missing" if missing else "", "left_out": study.left_out,
+        "level_marks": marks, "complete": f"{missing} trials are missing" if missing else "", "left_out": study.left_out, "cells": cells,
     }  # fmt: skip
     return PageData.model_validate(without(attrs | fields, private_texts(study)))
 

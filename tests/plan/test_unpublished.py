@@ -63,13 +63,14 @@ def test_folders_secrets_and_installations_of_levels_are_replaced_whole(plan_of)
         levels={
             "fast": Level.model_validate({"storage": {"path": "/mnt/fast"}}),
             "built": Level.model_validate({"postgres": "/opt/pg/bin"}),
+            "logged": Level.model_validate({"settings": {"log_directory": "/home/ann/logs"}}),
         }
     )
     replaced = unpublished(plan, {"password": "geheim"})
     assert given_folders(plan) == {"/mnt/fast": "a given folder"}
-    told = {"lines": ["/mnt/fast/base", "/mnt/faster", "it was geheim", 7], "of": "/opt/pg/bin/postgres"}
+    told = {"lines": ["/mnt/fast/base", "/mnt/faster", "it was geheim", 7, "/home/ann/logs"], "of": "/opt/pg/bin/postgres"}
     assert without(told, replaced) == {
-        "lines": ["a given folder/base", "/mnt/faster", "it was a hidden value", 7],
+        "lines": ["a given folder/base", "/mnt/faster", "it was a hidden value", 7, "a path in a setting"],
         "of": "a given installation/postgres",
     }
 

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 from report_parts import answer
 
+from benchlib.notebook import joined_matrix
 from benchlib.plan.level import Level
+from benchlib.report import plot
 from benchlib.report.model import VERDICTS, Limit, PageData, ordered, page_data, repeat_command
 from benchlib.stats.effects import compare
 from benchlib.stats.limits import SENTENCES
@@ -111,3 +113,31 @@ def test_pages_are_ordered_by_factor_the_shortest_name_first(page_of):
     about = [("storage", "storage-recorded"), ("memory", "memory-areas"), ("memory", "memory")]
     pages = [page_of(about={"notebook": notebook, "name": name}, tuned=1.0) for notebook, name in about]
     assert [page.name for page in ordered(pages)] == ["memory", "memory-areas", "storage-recorded"]
+
+
+def test_matrices_of_several_studies_are_one_picture_in_which_the_newest_row_counts(page_of):
+    def page(name, workload, change, measured_at, **about):
+        cells = {level: {"workload": workload, "version": version} for level, version in (("defaults", "11"), ("tuned", "18"))}  # fmt: skip
+        return page_of(
+            about={"name": name, "cells": cells, "measured_at": measured_at, **about}, tuned=float(change)
+        )
+
+    survey = (Limit(code="survey", text="A survey."),)
+    effects, matrix = joined_matrix([
+        page("writes", "writes", 10, "2026-01-01"),
+        page("new", "reads", 20, "2026-01-03"),
+        page("old", "reads", 30, "2026-01-02"),
+        page("surveyed", "scans", 40, "2026-01-04", limits=survey),
+        page("latency", "joins", 50, "2026-01-04", metric="latency_average_ms"),
+        page_of(about={"cells": {"tuned": {"memory": "1GB", "version": "18"}}}, tuned=5.0),
+        page_of(tuned=5.0),
+    ])  # fmt: skip
+    assert [*effects["level"]] == ["writes: tuned", "new: tuned"]
+    assert [*effects["reference"]] == ["11", "11"]
+    assert matrix.reset_index().to_numpy().tolist() == [
+        ["writes: defaults", "writes", "11"], ["writes: tuned", "writes", "18"],
+        ["new: defaults", "reads", "11"], ["new: tuned", "reads", "18"],
+    ]  # fmt: skip
+    texts = {text.get_text() for text in plot.heat(effects, matrix).axes[0].texts}
+    assert {text[:3] for text in texts} >= {"+10", "+20"}
+    assert [len(frame) for frame in joined_matrix([page_of(tuned=5.0)])] == [0, 0]
