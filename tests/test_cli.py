@@ -102,7 +102,7 @@ FILES = {
             f"run configuration -p study {'x' * 92} -p rate '50 % of capacity'",
             "x-capacity': expected at most",
         ),
-        ("run configuration -f list.yaml", "list.yaml: want parameters and their values"),
+        ("run configuration -f list.yaml", "list.yaml: expected parameters and their values"),
         ("run list.yaml", "list.yaml: studies.0: "),
         ("run list.yaml -p clients 3", "list.yaml: a campaign takes no options"),
         ("run configuration -f broken.yaml", "broken.yaml: not YAML"),

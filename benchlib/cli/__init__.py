@@ -141,12 +141,12 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     with os_errors_as(InputError, f"{file.name}: cannot be read"):
         values = from_yaml(files.read_plain(file), file.name)
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise InputError(f"{file.name}: want parameters and their values, such as 'blocks: 7'")
+        raise InputError(f"{file.name}: expected parameters and their values, such as 'blocks: 7'")
     # a page's study.json has the parameters of the study
     if not {"plan", "trials"} <= values.keys():
         return values
     if not isinstance(own := values.get("parameters"), dict) or not own:
-        raise InputError(f"{file.name}: it holds no parameters, as of a capacity: give those of its study")
+        raise InputError(f"{file.name}: it measures a capacity: give the study.json of its study")
     # the user's workloads may have changed since: the study has them as they were
     library = {None, *(path.stem for path in LIBRARY.glob("*.toml"))}
     named = values["plan"].get("workloads", ()) if isinstance(values["plan"], dict) else ()

@@ -146,7 +146,7 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
     with contextlib.suppress(ValueError):
         if math.isfinite(share := float(text.rstrip(" %")) / 100):
             return share
-    raise click.BadParameter(f"want percent, such as 3 or '3 %', not {text!r}")
+    raise click.BadParameter(f"expected percent, such as 3 or '3 %', not {text!r}")
 
 
 @click.command(cls=Command)

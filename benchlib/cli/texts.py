@@ -96,7 +96,7 @@ def _pair(text: str, levels: set[str]) -> tuple[str, str]:
     known = [split for split in splits if {*split} <= levels]
     level, other = (known or splits or [("", "")])[0]
     if not (level and other) or len(known) > 1:
-        raise click.UsageError(f"--against {text}: want LEVEL=OTHER")
+        raise click.UsageError(f"--against {text}: expected LEVEL=OTHER")
     return level, other
 
 
@@ -104,7 +104,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",") if part)
     except ValueError:
-        raise click.UsageError(f"--looks {text}: want numbers of blocks, such as 5,8,12") from None
+        raise click.UsageError(f"--looks {text}: expected numbers of blocks, such as 5,8,12") from None
 
 
 @click.command(cls=Command)

@@ -99,7 +99,7 @@ class Tunable:
                 write_kernel_file(self.path, value)
             in_force = self.read()
         if in_force.split() != value.split():
-            raise SettingError(f"a kernel tunable did not take: {self} is {in_force}, not {value}")
+            raise SettingError(f"a kernel tunable did not take effect: {self} is {in_force}, not {value}")
         return in_force
 
     def _former(self, value: str) -> Iterator[tuple[Path, str, str]]:

@@ -297,7 +297,7 @@ class Declared(BaseModel, frozen=True):
                 f"versions: {wrong[0]!r} is not a version such as 17 or 17.10; give other builds as levels"
             )
         if len({*versions}) < 2 or len({*versions}) < len(versions) or len({*names}) < len(names):
-            raise ValueError("workloads and versions: want two versions or more, and each name once")
+            raise ValueError("workloads and versions: expected two versions or more, and each name once")
         builder = values.get("builder") or one_builder(versions)
         grid = {
             "workload": {name: {"workload": path} for name, path in zip(names, workloads, strict=True)},

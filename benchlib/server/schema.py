@@ -63,7 +63,7 @@ def change_schema(server: Cluster | Remote, shell: Shell, sql: str) -> SchemaCos
     seconds = time.monotonic() - started
     cost = SchemaCost(seconds, int(server.value(size)) - before[0], int(server.value(_WAL)) - before[1])
     if cost.wal_bytes == 0:
-        raise LoadError("the level's sql changes nothing in the database: leave it out, or mend it")
+        raise LoadError("the level's sql changes nothing in the database: leave it out, or fix it")
     server.vacuum("ANALYZE")
     server.checkpoint()
     return cost

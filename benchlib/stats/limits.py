@@ -60,12 +60,12 @@ class Concern:
 
 _NOISE = "Noise between equal servers sets the smallest change that can be shown."
 _LOST = "A trial that is missing is not missing at random: what failed may be what was slow."
-_AGAIN = "Run the missing trials: the same command continues the study."
+_AGAIN = "Run the same command again, with retry_failed or more blocks."
 
 SENTENCES: dict[str, Sentence] = {
-    "doubt": Sentence("{level} cannot be judged: {value}.", "The trials do not measure what they should.", "Mend the cause and run the study again.", 1),
+    "doubt": Sentence("{level} cannot be judged: {value}.", "The trials do not measure what they should.", "Remove the cause and run the study again.", 1),
     # --- trials ---
-    "failed_trials": Sentence("Trials that failed are left out: {value}.", _LOST, "Read the error, mend it, and run with retry_failed.", 2),
+    "failed_trials": Sentence("Trials that failed are left out: {value}.", _LOST, "Read the error, fix it, and run with retry_failed.", 2),
     "missing_values": Sentence("Trials without a value are left out: {value}.", _LOST, "Fill the column, or leave the rows out.", 3),
     "no_variation": Sentence(
         "The trials repeat each other exactly: there is no noise to judge by.",
@@ -88,7 +88,7 @@ SENTENCES: dict[str, Sentence] = {
         "Find what differs between equal servers (disk layout, other load), and run a new study.", 1,
     ),
     "control_strays": Sentence(
-        "The A/A control {level} strays by {value}, more than the margin.",
+        "The A/A control {level} differs by {value}, more than the margin.",
         "A change of that size can be noise between equal servers.", "Run more blocks.", 3,
     ),
     "host_drift": Sentence("The host drifted by {value} over the study; blocks cancel that.", "Speed changed for all levels alike.", "Nothing.", 8),
@@ -115,7 +115,7 @@ SENTENCES: dict[str, Sentence] = {
     "failed_transactions": Sentence("Transactions of {level} failed: {value}.", "Their work is missing from the throughput.", "Read the load tool's output.", 2),
     "retried_transactions": Sentence("Transactions of {level} were retried: {value}.", "Their latency includes the retries.", "Nothing, if conflicts are part of the question.", 6),
     "skipped_transactions": Sentence("Transactions of {level} were skipped: {value}.", "They came too late and no latency counts them.", "Lower the rate, or raise the limit.", 4),
-    "rate_not_held": Sentence("{level} did not hold its rate: {value}.", "The latency then depends on how long a trial is.", "Ask for a lower rate, or for more clients.", 2),
+    "rate_not_held": Sentence("{level} did not hold its rate: {value}.", "The latency then depends on how long a trial is.", "Set a lower rate, or more clients.", 2),
     "client_bound": Sentence("The load tool was the bottleneck of {level}: {value} of its CPU was busy.", "The server could have done more.", "Use more threads, or hosts that generate load.", 1),
     "no_steady_state": Sentence("{level} was not in a steady state. Its mean changes by {value}.", "The mean depends on when the trial starts.", "Warm up longer, or run longer trials.", 2),
     "too_short": Sentence("A steady state of {level} cannot be checked: {value}.", "The start of a trial may differ from the rest.", "Run longer trials, or more of them.", 7),
@@ -123,20 +123,20 @@ SENTENCES: dict[str, Sentence] = {
     # --- the machine ---
     "ceiling": Sentence("CPU was saturated by {level} ({value} busy).", "The change is what this machine allows.", "Use fewer clients, or more cores.", 4),
     "disk_cap": Sentence("The disk was limited by this study ({value}) and saturated by {level}.", "The limit sets the size of the change.", "Run without the limit, or with another.", 4),
-    "shared_machine": Sentence("The load tool ran on the server's machine.", "Both compete for the same CPU.", "Use load_from with another host.", 7),
+    "shared_machine": Sentence("The load tool ran on the server's machine.", "Both compete for the same CPU.", "Set load: {from: [HOST]}, a host of a fleet.", 7),
     "replica_shares": Sentence("Replicas ran on the primary's machine.", "They compete for CPU and disk, and no network lies between.", "Place replicas on other hosts.", 5),
     "loop_device": Sentence("Files on this host's disk stood in for disks.", "A loop device adds a layer and shares the disk.", "Use devices of their own.", 7),
     "external_server": Sentence("One external server per level was measured.", "Another server of the same kind may differ.", "Repeat the study on a second server.", 5),
     "in_place": Sentence("Levels alternated within seconds on a server in use, with its own traffic.", "The traffic of a block cancels in the comparison; a peak within a trial does not.", "Run many short blocks.", 4),
     # --- the design ---
-    "condition": Sentence("{level} missed a condition. Wanted: {value}.", "The effect could not show under the conditions of the run.", "Change the size or the limits so that the condition holds.", 2),
+    "condition": Sentence("{level} did not meet a condition: {value}.", "The effect could not show under the conditions of the run.", "Change the size or the limits so that the condition holds.", 2),
     "durability": Sentence("{level} gives up durability: {value}.", "A crash can lose acknowledged commits.", "Decide whether the gain is worth it.", 2),
     "caveat": Sentence("{value}.", "The study states this limit itself.", "Read it before comparing with other machines.", 3),
     "slower_queries": Sentence(
         "Queries got slower at {level}, although the load as a whole did not: {value}.",
         "The queries that gain hide those that lose.", "Read the change of each query, and of its plan.", 2,
     ),
-    "detectable": Sentence("A change of {level} below {value} could not be seen.", "Inconclusive does not mean equal.", "Run more blocks.", 3),
+    "detectable": Sentence("A change of {level} below {value} is easily missed.", "Inconclusive does not mean equal.", "Run more blocks.", 3),
     "builds_differ": Sentence("The servers come from different builds: {value}.", "A compiler or an option can cost more than a version saves.", "Use servers of one builder.", 3),
     "extended": Sentence("The study was extended (blocks until then: {value}).", "Every unplanned look is one more chance of a false claim; the error rate was lowered for it.", "Use blocks = auto, which plans its looks.", 6),
     "stopped_early": Sentence("The study stopped after {value}.", "Studies that stop early overstate the effect on average.", "Run all blocks if the size of the effect matters.", 6),

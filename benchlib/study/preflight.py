@@ -105,12 +105,12 @@ def _disk(plan: Plan) -> str:
     if memory > available:
         raise PreflightError(
             f"the levels' tmpfs need {memory:,} MiB, {available:,} MiB are available: "
-            "reduce 'size' or the levels, or use the arrangement 'fresh'"
+            "reduce 'size' or the levels, or set rebuild_every to 1"
         )
     free = facts.free_mib(scratch)
     if disk > free:
         raise PreflightError(
             f"the study needs about {disk:,} MiB under {scratch}, {free:,} MiB are free: "
-            "reduce the scale, use the arrangement 'fresh', or set BENCHLIB_SCRATCH"
+            "reduce the scale, set rebuild_every to 1, or set BENCHLIB_SCRATCH"
         )
     return f"about {disk:,} MiB of {free:,} MiB free"

@@ -46,7 +46,7 @@ def inside(group, command):
 )
 def test_what_a_process_reads_and_writes_is_capped(cap, command, loop, scope):
     group = make(possible(loop, **cap), [loop], NAME, scope)
-    with group.lifted(), pytest.raises(SettingError, match="a cap did not take"):
+    with group.lifted(), pytest.raises(SettingError, match="a cap did not take effect"):
         group.check()
     group.check()
     started = time.monotonic()
@@ -81,7 +81,7 @@ def test_a_device_of_ours_is_slow_for_the_kernels_own_threads_too(loop, scope, t
         shell.do("sync", "-f", tmp_path)
         assert time.monotonic() - started > 1.5
         scope.undo()
-        with pytest.raises(SettingError, match="a cap did not take"):
+        with pytest.raises(SettingError, match="a cap did not take effect"):
             group.check()
     finally:
         shell.do("umount", tmp_path)

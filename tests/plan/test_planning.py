@@ -238,7 +238,7 @@ def test_a_share_of_the_data_is_one_of_what_the_level_s_workload_loads():
         ({**CROSSED, "levels": {"a": {}}}, "give only one of them"),
         ({**CROSSED, "blocks": "auto"}, "needs one baseline"),
         ({**CROSSED, "only": {"disk": ["tape"]}}, "'only' needs dimensions"),
-        ({**CROSSED, "only": ["slow"]}, "'only' names “slow”, which is not among the levels"),
+        ({**CROSSED, "only": ["slow"]}, "parameter only: 'slow' is not among the levels"),
         ({**CROSSED, "answers": {"fast, slow": "it"}}, "'fast, slow' is not among"),
         ({**CROSSED, "screen": True}, "needs 6 to 11 dimensions"),
         ({"screen": True}, "needs 6 to 11 dimensions"),
