@@ -10,6 +10,8 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from benchlib.errors import InputError
+from benchlib.plan.metrics import METRICS
+from benchlib.plan.model import VERSION
 from benchlib.plan.parameters import from_history
 from benchlib.plan.planning import study_name
 from benchlib.report import plot
@@ -83,7 +85,8 @@ def joined_matrix(pages: Sequence[PageData]) -> tuple[pd.DataFrame, pd.DataFrame
     for page in sorted(pages, key=lambda page: page.measured_at, reverse=True):
         cells = pd.DataFrame.from_dict(page.cells, orient="index")
         surveyed = any(limit.code == "survey" for limit in page.limits)
-        if {*cells} != {*MATRIX} or page.metric != "tps" or surveyed:
+        named = {*cells} == {*MATRIX} and cells["version"].map(VERSION.fullmatch).notna().all()
+        if not named or page.metric != "tps" or surveyed:
             continue
         cells = cells.loc[~cells["workload"].isin(taken), MATRIX]
         taken |= {*cells["workload"]}
@@ -98,7 +101,11 @@ def joined_matrix(pages: Sequence[PageData]) -> tuple[pd.DataFrame, pd.DataFrame
     if not effects:
         return pd.DataFrame(columns=["level", "against", "reference"]), pd.DataFrame(columns=MATRIX)
     # the oldest study on top
-    return pd.concat(effects[::-1], ignore_index=True), pd.concat(designs[::-1]).rename_axis("level")
+    joined, design = pd.concat(effects[::-1], ignore_index=True), pd.concat(designs[::-1])
+    joined.attrs = {"title": METRICS["tps"].title, "higher_is_better": True}
+    numbers = {version: [*map(int, version.split("."))] for version in design["version"]}
+    design.attrs["order"] = {"version": sorted(numbers, key=lambda version: numbers[version])}
+    return joined, design.rename_axis("level")
 
 
 def _parameters(caller: str) -> dict[str, Any]:

@@ -373,6 +373,11 @@ class Study(Model):
         except ValidationError:
             return Declared()
 
+    @property
+    def patient(self) -> bool:
+        """Return whether a level that always fails is left out: as asked, or as a cell of a matrix."""
+        return bool(self.parameters.get("leave_out") or self.declared.versions)
+
 
 class Generator(Model):
     """A fleet host's part in a load, by the server's clock."""

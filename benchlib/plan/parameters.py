@@ -173,7 +173,9 @@ def _of_own_levels(values: dict[str, Any], given: Collection[str]) -> dict[str, 
     freed: dict[str, Any] = {"leave_out": False} if "versions" in matrix and "leave_out" not in given else {}
     if matrix or not {"levels", "only", "against", "answers", "workload"} & {*given}:
         sizes = profiles.get(values.get("profile"), {})
-        matrix = {name: sizes[name] for name in _MATRIX if name in sizes and name in values} | matrix
+        # one workload that is named replaces the profile's
+        names = [name for name in _MATRIX if name == "versions" or "workload" not in given]
+        matrix = {name: sizes[name] for name in names if name in sizes and name in values} | matrix
     for name, wanted in matrix.items():
         if not isinstance(wanted, list):
             raise InputError(f"parameter profiles: {name} needs a list (got {reprlib.repr(wanted)})")

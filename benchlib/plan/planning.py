@@ -20,6 +20,8 @@ _Patch = TypeVar("_Patch", Level, LoadPatch)
 _SPARE_CONNECTIONS = 20
 _MERGED = {"settings", "host", "load", "variables"}
 """Keys that merge by name: an empty one changes nothing."""
+_SURVEY_BLOCKS = 2
+"""Blocks of a survey, unless 1 is requested."""
 _NEEDED = ("factor", "question", "profile", "profiles", "workload")
 
 
@@ -102,6 +104,8 @@ def make_study(
     try:
         declared = Declared.model_validate(values)
         sizes = _sizes(declared, values)
+        if declared.survey and sizes.blocks not in (1, _SURVEY_BLOCKS):
+            raise InputError("parameter blocks: a survey has 1 or 2; --confirm runs more, of what stands out")
         load = Load.model_validate(sizes.model_dump(include=set(Load.model_fields)))
 
         base_patch = patched(declared.base, sizes.base)
@@ -212,7 +216,10 @@ def _sizes(declared: Declared, values: Values) -> _Sizes:
     if name not in profiles:
         raise InputError(f"parameter profile: '{name}' is not one of {', '.join(profiles)}")
     sizes = _Sizes.model_fields.keys() - {"base", "levels"}
-    return _Sizes.model_validate(profiles[name] | {key: values[key] for key in sizes if values.get(key)})
+    given = {key: values[key] for key in sizes if values.get(key)}
+    matrix = {"workloads": declared.workloads, "versions": declared.versions}
+    own = profiles[name] | ({"blocks": _SURVEY_BLOCKS} if declared.survey else {})
+    return _Sizes.model_validate(own | given | {key: names for key, names in matrix.items() if names})
 
 
 def _level(name: str, patch: Values, memory_bytes: int, context: dict[str, Any]) -> Level:

@@ -87,6 +87,11 @@ class Part:
             each_s = sum(m.finished_s - m.started_s for m in kept.values()) / len(kept)
         return len(kept), left, left * each_s
 
+    def retries(self) -> bool:
+        """Return whether failed trials are to run again."""
+        kept = self.runner.experiment.folder.kept() if self.runner.retry_failed else {}
+        return any(each.error for each in kept.values())
+
     def has_page(self, root: Path) -> bool:
         """Return whether its page is there."""
         return (root / f"{self.study.name}.html").is_file()
@@ -205,7 +210,7 @@ def _estimate(parts: list[Part], root: Path) -> Iterator[str]:
     for part in parts:
         _, left, left_s = part.counts()
         seconds, trials = seconds + left_s, trials + left
-        if not left and part.has_page(root):
+        if not left and part.has_page(root) and not part.retries():
             part.state = "done"
             continue
         try:

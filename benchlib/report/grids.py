@@ -57,12 +57,13 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
     most, height = _CELLS / (_CELL * (cells[across].nunique() + 1)), 1.2 + 0.5 * (cells[down].nunique() + 1)
     figure, panels = _panels(cells, others, max(int(most), 1), lambda tall: tall * height, sharey=True)
+    order = {name: _values(design, name) for name in (down, across)}
     biggest = max([0.01, *cells["log"].dropna().abs()])
     survey = _is_survey(effects)
     better = 1 if effects.attrs.get("higher_is_better", True) else -1
     look = {"vmin": -biggest, "vmax": biggest, "cmap": CHANGES, "cbar": False, "linewidths": 2}
     for ax, panel, of_panel in panels:
-        logs, text, sure = _matrix(of_panel, down, across, [*dict.fromkeys(cells[down])])
+        logs, text, sure = _matrix(of_panel, down, across, order)
         sns.heatmap(better * (logs.where(sure, _PALE * logs) if survey else logs), ax=ax, **look)
         for (y, x), words in np.ndenumerate(text.to_numpy()):
             colour = ON_CELL if np.isfinite(logs.to_numpy()[y, x]) else MUTED
@@ -79,6 +80,8 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
             ax.axvline(len(logs.columns) - 1, color=INK, linewidth=1)
     caption = "Blue is better, orange is worse. "
     together = two_families(compared) or "All cells are judged together."
+    if "study" in compared:  # of several studies
+        together = "Each study judges its own cells."
     caption += _SURVEYED if survey else f"Bold: shown to differ. {together}"
     caption += " In the means, the reference counts as no change." if shared else ""
     table = design.join(compared[["against", *ENDS, "verdict"]], how="inner").reset_index()
@@ -93,7 +96,7 @@ def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     if not others:
         raise NoRowsError
     design = design.astype(str)
-    order = [*dict.fromkeys(design[along])]
+    order = _values(design, along)
     margin = 100 * effects.attrs.get("margin", 0.0)
     cells = compared.join(design, on="level")
     shared = {"sharex": True, "sharey": True}
@@ -131,6 +134,13 @@ def _of_grid(effects: pd.DataFrame, design: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def _values(design: pd.DataFrame, dimension: str) -> list[str]:
+    """Return a dimension's values, in the order of the parameters if it is known."""
+    there = [*dict.fromkeys(design[dimension])]
+    known = design.attrs.get("order", {}).get(dimension, ())
+    return sorted(there, key=known.index) if {*there} <= {*known} else there
+
+
 def _is_survey(effects: pd.DataFrame) -> bool:
     return any(warning["code"] == "survey" for warning in effects.attrs.get("warnings", ()))
 
@@ -150,13 +160,13 @@ def _panels(
 
 
 def _matrix(
-    cells: pd.DataFrame, down: str, across: str, rows: list[str]
+    cells: pd.DataFrame, down: str, across: str, order: dict[str, list[str]]
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return logs of ratios, their words, and whether a difference is shown.
 
     The last row and column have geometric means of several comparisons.
     """
-    columns = [*dict.fromkeys(cells[across])]
+    rows, columns = order[down], [value for value in order[across] if value in {*cells[across]}]
 
     def of(name: str) -> pd.DataFrame:
         return cells.pivot(index=down, columns=across, values=name).reindex(index=rows, columns=columns)

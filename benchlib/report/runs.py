@@ -85,10 +85,13 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     Raises:
         InputError: no such screening, or it is incomplete, or has no large change.
     """
-    if ignored := {"grid", "levels", "baseline", "along", "against", "answers"} & {*given}:
-        raise InputError(f"parameter {min(ignored)}: a grid that confirms a screening has its own")
-    name = study_name(checked(parameters, given))
+    asked = checked(parameters, given)
+    name = study_name(asked)
     study, data = StudyFolder(name).read(), site.data_of(name)
+    # the command may repeat what the screening was run with
+    changed = {key for key in given if asked[key] != study.parameters.get(key)}
+    if ignored := {"grid", "levels", "baseline", "along", "against", "answers"} & changed:
+        raise InputError(f"parameter {min(ignored)}: a grid that confirms a screening has its own")
     if not (study.declared.screen or study.declared.survey):
         raise InputError(
             f"study '{name}' is no screening or survey: set 'screen: true' and a grid, or 'survey: true'"
@@ -101,7 +104,7 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     if not large:
         raise InputError(f"nothing stands out of the noise in '{name}', so there is nothing to confirm")
     own = _of_survey(study, data) if study.declared.survey else _of_screening(study, large)
-    if study.declared.survey and "blocks" in given:
+    if study.declared.survey and "blocks" in changed:
         own["blocks"] = given["blocks"]
     values = {**study.parameters, **given, "study": f"{name}-confirmed", "answers": {}, **own}
     return {key: value for key, value in values.items() if key in parameters}

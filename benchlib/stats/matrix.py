@@ -20,18 +20,22 @@ def steps(
     controls: Sequence[str] = (),
     **arguments: Any,
 ) -> pd.DataFrame:
-    """Return the effect of each cell against the one before it.
+    """Return the effect of each cell against the one before it; empty without steps.
 
     ``design`` (``study.design``): a row per level, a column per dimension, values in order. All intervals
     hold together. For ``arguments`` see :func:`benchlib.stats.effects.compare`.
 
     Raises:
-        InputError: invalid trials or arguments, or no steps.
+        InputError: invalid trials or arguments.
     """
-    measured = design[design.index.isin(trials["level"]) & ~design.duplicated()]
+    usable = trials.dropna(subset=[arguments.get("metric", "tps")])
+    usable = usable[usable["error"].isna()] if "error" in usable else usable
+    measured = design[design.index.isin(usable["level"]) & ~design.duplicated()]
     rest = [name for name in design if name != along]
     rows = [list(cells.index) for _, cells in measured.groupby(rest, sort=False)]
     before = {str(level): str(other) for row in rows for other, level in pairwise(row)}
+    if not before:
+        return pd.DataFrame()
     starts = [row[0] for row in rows if len(row) > 1]
     if baseline not in starts:
         baseline, controls = next(iter(starts), baseline), ()

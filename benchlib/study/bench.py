@@ -293,7 +293,7 @@ def open_bench(study: Study, tell: Tell, hosts: Hosts | None = None) -> Iterator
     with (
         workshop(f"study “{study.name}”", plan.scale, tell, abroad=plan.abroad) as templates,
         contextlib.ExitStack() as known,
-        contextlib.closing(Bench(plan, templates, hosts, bool(study.parameters.get("leave_out")))) as bench,
+        contextlib.closing(Bench(plan, templates, hosts, study.patient)) as bench,
     ):
         for server in dict.fromkeys(target.server for target in map(target_of, levels.values()) if target):
             known.enter_context(sole_run(server, number))

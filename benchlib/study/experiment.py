@@ -85,12 +85,23 @@ class Experiment:
     @property
     def comparison(self) -> dict[str, Any]:
         """Arguments of :func:`benchlib.compare`, without trials."""
-        plan, factor = self.plan, self.plan.factor
+        plan, factor, (baseline, controls) = self.plan, self.plan.factor, self._arms
+        own = dict.fromkeys(set(factor.controls) - set(controls), factor.baseline)
         return {
-            "baseline": factor.baseline, "controls": factor.controls, "against": dict(factor.against),
+            "baseline": baseline, "controls": controls, "against": {**factor.against, **own},
             "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
             "answers": answer_words(self.study),
         } | ({"repeats": factor.repeats} if self.study.declared.survey else {}) | ({"fixed_hosts": True} if self.study.declared.hosts == "fixed" else {})  # fmt: skip
+
+    @property
+    def _arms(self) -> tuple[str, tuple[str, ...]]:
+        """The baseline with its controls; if it always failed, a grid's next reference without."""
+        factor = self.plan.factor
+        good = {each.trial.level for each in self.kept.values() if each.error is None}
+        others = [name for name in factor.against.values() if name in good] if factor.cells else []
+        if factor.baseline in good or not others:
+            return factor.baseline, factor.controls
+        return others[0], ()
 
     def check_comparable(self) -> None:
         """Raise StudyError if no block has two successful trials."""

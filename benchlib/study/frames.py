@@ -63,12 +63,10 @@ class OpenStudy:
         self._experiment, self._runner, self._progress = experiment, runner, progress
         plan, factor = experiment.plan, experiment.plan.factor
         self.name = experiment.folder.name
-        self.baseline = factor.baseline
-        self.controls = factor.controls
-        self.against = dict(factor.against)
         self.metric: Metric = METRICS[plan.metric]
         self.margin = plan.margin
         self.looks = plan.looks
+        self.fixed_hosts = experiment.study.declared.hosts == "fixed"
         self.repeats = factor.repeats if experiment.study.declared.survey else {}
 
     def __repr__(self) -> str:
@@ -80,6 +78,21 @@ class OpenStudy:
     def study(self) -> Study:
         """The plan, its trials and their provenance."""
         return self._experiment.study
+
+    @property
+    def baseline(self) -> str:
+        """The level that others are compared with."""
+        return str(self.comparison["baseline"])
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The A/A arms of the baseline."""
+        return tuple(self.comparison["controls"])
+
+    @property
+    def against(self) -> dict[str, str]:
+        """Other references by level."""
+        return dict(self.comparison["against"])
 
     @property
     def answers(self) -> dict[str, str]:
@@ -129,9 +142,11 @@ class OpenStudy:
 
     @property
     def design(self) -> pd.DataFrame:
-        """Grid dimensions (columns) by level."""
+        """Grid dimensions (columns) by level; ``attrs["order"]`` has their values in order."""
         cells = self.study.plan.factor.cells
-        return pd.DataFrame.from_dict(cells, orient="index", dtype=object).rename_axis("level")
+        design = pd.DataFrame.from_dict(cells, orient="index", dtype=object).rename_axis("level")
+        design.attrs["order"] = {name: [*ends] for name, ends in self.study.declared.grid.items()}
+        return design
 
     @property
     def signs(self) -> pd.DataFrame:

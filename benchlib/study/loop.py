@@ -146,13 +146,15 @@ def check_levels(study: Study, measurements: Collection[Measurement]) -> dict[st
         StudyError: it is the baseline, or the study leaves none out.
 
     """
-    patient, lost = study.parameters.get("leave_out"), dict[str, str]()
+    factor, patient, lost = study.plan.factor, study.patient, dict[str, str]()
     trials = Counter(m.trial.level for m in measurements)
     succeeded = {m.trial.level for m in measurements if m.error is None}
+    # the other rows of a matrix have references of their own
+    others = factor.cells and succeeded & {*factor.against.values()}
     for m in measurements if succeeded else ():
         level, of_the_server = m.trial.level, m.error_kind in ("ServerError", "SettingError", "LoadError")
         if of_the_server and trials[level] > 1 and level not in succeeded:
-            if patient and level != study.plan.factor.baseline:
+            if patient and (others or level != factor.baseline):
                 lost.setdefault(level, f"{_LEFT_OUT}{str(m.error).removeprefix(_LEFT_OUT)}")
                 continue
             raise StudyError(

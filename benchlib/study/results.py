@@ -14,7 +14,7 @@ from benchlib.load.latency import read_latency
 from benchlib.load.pgbench import LOADING
 from benchlib.load.shared import measured_from, merged, split
 from benchlib.load.tools import misfit, read
-from benchlib.plan.level import Values
+from benchlib.plan.level import Values, cores_of
 from benchlib.plan.metrics import METRICS
 from benchlib.plan.model import Measurement, Plan
 from benchlib.plan.settings import quantity
@@ -215,8 +215,10 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
-    """Return the busy share of tool threads on the busiest host."""
-    uses = [(measurement.load_cpu_s, measurement.load_wall_s, threads)]
+    """Return the busy share of tool threads, or of their fewer cores, on the busiest host."""
+    cores = plan.level(measurement.trial.level).part("cpu").get("load")
+    most = min(threads, len(cores_of(cores))) if cores else threads
+    uses = [(measurement.load_cpu_s, measurement.load_wall_s, most)]
     if measurement.generators:
         parts = split(plan.level_load(measurement.trial.level), measurement.trial.seed)
         used = (one for one in measurement.generators if one.host in parts)

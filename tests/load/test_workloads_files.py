@@ -22,8 +22,10 @@ NAMES = sorted(name for name in workload_paths() if name.startswith(FAMILIES))
 BROKEN = {
     "the first": "UPDATE warehouse SET w_ytd = w_ytd + 1",
     "the second": "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 3",
+    "the second, of new orders": "DELETE FROM new_order WHERE no_o_id = 3000 AND no_d_id = 3",
     "the third": "DELETE FROM new_order WHERE no_o_id = 2500 AND no_d_id = 3",
     "the fourth": "DELETE FROM order_line WHERE ol_o_id = 17 AND ol_d_id = 3 AND ol_number = 1",
+    "the fourth, of a whole district": "DELETE FROM order_line WHERE ol_d_id = 3",
 }
 """Changes that break one of TPC-C's consistency conditions each (clauses 3.3.2.1 to 3.3.2.4)."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fakes import FakeBench
+from pages import PARAMETERS
 
 from benchlib.errors import HostBusyError, InputError, Interrupted, StudyError
 from benchlib.report import campaign, runs
@@ -25,6 +26,7 @@ class Campaign:
         self.ran: list[str] = []
         self.heard: list[str] = []
         self.failing: dict[str, list[BaseException]] = {}
+        self.bench: dict[str, dict[int, str]] = {}
 
     def run_notebook(self, path, given, listen):
         name = given["study"]
@@ -34,7 +36,7 @@ class Campaign:
             raise self.failing[name].pop(0)
         study = plan_study(runs.values_of(path, given)[1])
         keep_study(StudyFolder(name), study)
-        run_study(StudyFolder(name), FakeBench(study.plan, self.folder).open, listen)
+        run_study(StudyFolder(name), FakeBench(study.plan, self.folder, **self.bench).open, listen)
         (self.folder / "reports" / f"{name}.html").write_text("page")
         return [f"{name} is faster.", f"page: {name}", "index: index"]
 
@@ -132,3 +134,13 @@ def test_a_command_that_fails_is_told_and_stops_nothing(made):
     lines = made.run(f"notify: exit 3\nstudies:\n{THREE}")
     assert lines[-2].startswith("the command of 'notify' failed: ")
     assert lines[-1] == "done: 3 studies"
+
+
+def test_failed_trials_run_again_if_that_is_asked_for(made, notebook_of):
+    notebook_of("pass", parameters=f"{PARAMETERS}retry_failed: bool = False  # again\n")
+    made.bench = {"failing": {2: "server went away"}}
+    made.run("- {notebook: template, name: a}")
+    made.run("- {notebook: template, name: a}")
+    assert made.ran == [], "it has its page"
+    made.run("- {notebook: template, name: a, parameters: {retry_failed: true}}")
+    assert made.ran == ["a"]

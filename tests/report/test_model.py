@@ -138,6 +138,7 @@ def test_matrices_of_several_studies_are_one_picture_in_which_the_newest_row_cou
         ["writes: defaults", "writes", "11"], ["writes: tuned", "writes", "18"],
         ["new: defaults", "reads", "11"], ["new: tuned", "reads", "18"],
     ]  # fmt: skip
+    assert (effects.attrs["title"], matrix.attrs["order"]) == ("throughput", {"version": ["11", "18"]})
     texts = {text.get_text() for text in plot.heat(effects, matrix).axes[0].texts}
     assert {text[:3] for text in texts} >= {"+10", "+20"}
     assert [len(frame) for frame in joined_matrix([page_of(tuned=5.0)])] == [0, 0]

@@ -114,6 +114,16 @@ def test_a_grid_is_a_matrix_in_which_what_is_shown_to_differ_is_bold_and_a_surve
     assert shades.argmax() == 1  # not the cell with +20 %
 
 
+def test_a_grid_with_gaps_keeps_the_order_of_its_parameters():
+    design = pd.DataFrame({"load": list("aabb"), "version": ["16", "18", "16", "17"]}, index=list("wxyz"))
+    design.attrs["order"] = {"version": ["16", "17", "18"]}
+    rows = GRID[:2].assign(level=["x", "z"], against=["w", "y"])
+    ax = plot.heat(rows, design).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()][:3] == ["16", "17", "18"]
+    ax = plot.multiples(rows, design).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["16", "17", "18"]
+
+
 def test_small_multiples_have_a_panel_for_each_row_of_the_grid():
     figure = plot.multiples(GRID, DESIGN)
     assert [ax.get_title("left") for ax in figure.axes if ax.get_visible()] == ["slow", "fast"]

@@ -44,3 +44,14 @@ def test_a_baseline_that_is_no_first_version_takes_part_as_a_step():
     stepped = steps(trials_of(), DESIGN, "version", baseline="insert, 15", controls=["control"])
     assert dict(zip(stepped["level"], stepped["against"], strict=True))["insert, 15"] == "insert, 14"
     assert "control" not in {*stepped["level"]}
+
+
+def test_a_cell_without_a_good_trial_is_passed_over():
+    trials = trials_of()
+    trials["error"] = trials["level"].map({"insert, 13": "gone", "join, 14": "gone"})
+    stepped = steps(trials, DESIGN, "version", baseline="insert, 14", controls=["control"])
+    against = dict(zip(stepped["level"], stepped["against"], strict=True))
+    assert (against["join, 15"], against["insert, 15"]) == ("join, 13", "insert, 14")
+    assert not {"insert, 13", "join, 14"} & {*against, *against.values()}
+    trials["error"] = "gone"
+    assert steps(trials, DESIGN, "version", baseline="insert, 14").empty

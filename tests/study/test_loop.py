@@ -99,6 +99,26 @@ def test_a_level_that_always_fails_ends_the_study_or_is_left_out_until_that_is_c
     )
 
 
+def test_a_cell_of_a_matrix_that_always_fails_is_left_out_even_the_baseline(folder_of, plan_of, run):
+    cells = {f"{work}, {version}": {"workload": work, "version": version} for work in "ab" for version in ("16", "18")}
+    levels = {name: Level(workload=cell["workload"]) for name, cell in cells.items()}
+    factor = plan_of().factor.changed(
+        baseline="a, 16", levels={"a, 16": levels["a, 16"], "control": levels["a, 16"], **levels}, cells=cells,
+        against={"a, 18": "a, 16", "b, 18": "b, 16"},
+    )  # fmt: skip
+    works = {name: plan_of().workload.changed(name=name) for name in "ab"}
+    folder = folder_of(5, plan=plan_of(factor=factor, workload=works["a"], workloads=works))
+    folder.write(folder.read().changed(parameters={"workloads": ["a", "b"], "versions": ["16", "18"]}))
+    bench = run(folder, unready={"a, 16": "no such library", "control": "no such library"})
+    assert bench.blocks == [1, 2, 3, 4, 5]
+    experiment = shown(folder)
+    assert (experiment.comparison["baseline"], experiment.comparison["controls"]) == ("b, 16", ())
+    compared = experiment.analysis.table.set_index("level")["percent_change"].dropna()
+    assert [*compared.index] == ["b, 18"]
+    codes = {(concern.code, concern.level) for concern in experiment.analysis.warnings}
+    assert ("no_reference", "a, 18") in codes
+
+
 @pytest.mark.parametrize(
     ("failures", "kind", "stops"),
     [

@@ -14,6 +14,7 @@ from kept import TPS, place, ran, say
 
 from benchlib.load.latency import keep_log
 from benchlib.load.workloads import load_workload
+from benchlib.plan.level import Level
 from benchlib.plan.model import Generator, Load
 from benchlib.plan.workload import Counted
 from benchlib.stats.limits import Concern
@@ -77,6 +78,12 @@ def test_a_row_per_trial_in_the_order_of_the_design_has_what_pgbench_printed(run
     assert (tuned.transactions, tuned.failed_transactions, tuned.server_version) == (6000, 0, "18.4")
     assert tuned.client_cpu_share == pytest.approx(0.25 / (3.1 * 2))
     assert (tuned.wal_bytes_per_transaction, tuned.checkpoints) == (WAL_PER_TRANSACTION, 1)
+
+
+def test_fewer_cores_than_threads_are_what_the_load_tool_can_fill(run) -> None:
+    level = Level.model_validate({"cpu": {"load": "1"}})
+    pinned = shown(run(levels={"tuned": level})).trials.set_index("level")["client_cpu_share"]
+    assert [pinned["tuned"], pinned["defaults"]] == pytest.approx([0.25 / 3.1, 0.25 / (3.1 * 2)])
 
 
 def test_hosts_that_trials_tell_are_those_of_every_figure(run) -> None:
