@@ -37,6 +37,9 @@ def test_sql_files_become_a_workload(run, tmp_path) -> None:
     (folder / "a write.sql").write_text("INSERT INTO t VALUES ('''');\nDELETE FROM t")
     (tmp_path / "schema.sql").write_text("\\restrict aB3\nCREATE TABLE t (x text);\n\\unrestrict aB3\n")
     new = ("workload", "new", "mine", "--from", "queries")
+    (folder / "c.sql").write_text("-- weight: 0.5\nSELECT 1")
+    assert "weight: expected a whole number, not 0.5" in run(*new).line
+    (folder / "c.sql").unlink()
     assert "workloads/mine.toml: 2 scripts" in run(*new, "--schema", "schema.sql").out
     workload = load_workload("mine")
     assert (workload.load_sql, workload.pgbench_tables) == ("CREATE TABLE t (x text);\n", False)

@@ -1,5 +1,6 @@
 """Commands for data from elsewhere."""
 
+import contextlib
 import shlex
 import sys
 from functools import partial
@@ -84,6 +85,15 @@ def analyze(
         sys.exit(status(gated_rows))
 
 
+def _has_runs(path: Path) -> bool:
+    """Return whether a large file has the output of runs."""
+    from benchlib.load.parse import kind_of_file
+
+    with contextlib.suppress(ParseError):
+        return kind_of_file(path) in ("pgbench_summary", "sysbench")
+    return False
+
+
 def _content(file: Path) -> bytes:
     """Return the content of a file, or the standard input."""
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
@@ -110,7 +120,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 @click.command(cls=Command)
 @click.argument("files", nargs=-1, required=True, type=_INPUT)
 @click.option("--kind", help="The kind of the text, if it is not recognised.")
-@click.option("--sampling-rate", type=float, help="The fraction of transactions in a sampled log.")
+@click.option("--sampling-rate", type=click.FloatRange(0, 1, min_open=True), help="The fraction of transactions in a sampled log.")
 @json_option
 def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None, as_json: bool) -> None:
     """Show the output of a tool as data: pgbench, its logs, pg_test_fsync, sysbench.
@@ -124,14 +134,14 @@ def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None
     from benchlib.load.parse import parse_file, parse_runs
     from benchlib.plan.words import decoded
 
-    argv = ["pgbench", f"--sampling-rate={sampling_rate}"] if sampling_rate else None
+    argv = ["pgbench", f"--sampling-rate={sampling_rate:.12f}"] if sampling_rate else None
     results, errors = [], list[str]()
     for file in files:
         try:
             if argv or str(file) == "-" or (file.is_file() and file.stat().st_size < ONE_TEXT):
                 results += parse_runs(decoded(_content(file)), kind=kind, argv=argv)
             else:
-                results.append(parse_file(file, kind=kind))
+                results += parse_file(file, kind=kind)
         except OSError as reason:
             errors.append(f"cannot read {file}: {reason.strerror}")
         except ParseError as reason:
@@ -169,7 +179,7 @@ def collect(folder: Path, level: str | None, block: str | None, out: Path) -> No
 
     paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.is_file())
     try:
-        large = [path for path in paths if path.stat().st_size >= ONE_TEXT]
+        large = [path for path in paths if path.stat().st_size >= ONE_TEXT and not _has_runs(path)]
         found = [
             Source(
                 path.name if path == folder else path.relative_to(folder).as_posix(),

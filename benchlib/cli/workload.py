@@ -206,8 +206,11 @@ def _of_files(folder: Path, schema: Any) -> dict[str, Any]:
     for path in sorted(folder.glob("*.sql")):
         try:
             sql = files.read_plain(path).decode("utf-8-sig")
-            weight = re.search(r"--\s*weight\s*[:=]?\s*(\d+)", sql)
-            scripts.append({"weight": int(weight[1]) if weight else 1, "sql": script_of(sql)})
+            found = re.search(r"--\s*weight\s*[:=]?\s*(\d+(?:[.,]\d+)?)", sql)
+            weight = found[1] if found else "1"
+            if not weight.isdecimal():
+                raise InputError(f"weight: expected a whole number, not {weight}")
+            scripts.append({"weight": int(weight), "sql": script_of(sql)})
         except (InputError, UnicodeDecodeError, OSError) as reason:
             raise InputError(f"{path}: {reason}") from None
     if not scripts:

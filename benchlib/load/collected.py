@@ -18,13 +18,14 @@ from benchlib.load.parse import parse_runs
 from benchlib.stats.descriptive import unseen_drift
 
 COLUMNS = (
-    *("block", "level", "tps", "latency_average_ms", "clients", "scale", "complete", "error"),
-    *("file", "order"),
+    *("block", "level", "tps", "latency_average_ms", "clients", "scale"),
+    *("failed_transactions", "skipped_transactions", "complete", "error", "file", "order"),
 )
 _CONDITIONS = {key: key for key in ("clients", "scale", "script", "rate")} | {
     "query_mode": "protocol", "server_version": "server",
 }  # fmt: skip
 """Conditions that split a level: keys of a run, and their names in a level."""
+_UNDONE = ["failed_transactions", "skipped_transactions"]
 _BLOCKS = (
     r"(?i)(?:^|[^a-z0-9])(?:run|trial|round|rep|repeat|iteration|iter|block|try|take|pass)[ _.=-]*(\d+)(?![\d.])",
     r"(?i)(?:^|[^a-z0-9])(?:test|r|n|#)[ _.=-]*(\d+)(?![\d.])|[ _.-](\d{1,4})$",
@@ -43,6 +44,8 @@ NOTES = {
     "no_drift": "with fewer than 3 runs of a level any drift of the host would look like an effect",
     "by_time": "blocks only number the runs of each level in time, so pairing them gains nothing",
     "rate": "some runs had a rate limit, which the output does not show: if limits differ, name them with --level",
+    "counted": "runs left out: {counted}, since their version counts skipped transactions as processed, in tps too",
+    "undone": "transactions failed or were skipped, most in '{worst}' ({undone:,}): tps does not count their work",
     "no_control": "no A/A control: the noise between identical levels is unknown (analyze --control LEVEL)",
     "few": "a level with fewer than 3 runs cannot be judged",
 }
@@ -125,14 +128,15 @@ def _trial(run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{
             key: run.get(key)
-            for key in ("tps", "latency_average_ms", "scale", "query_mode", "server_version")
+            for key in ("tps", "latency_average_ms", "scale", "query_mode", "server_version", *_UNDONE)
         },
         "clients": run.get("clients") or run["threads"],  # as sysbench calls them
         "script": PurePath(run.get("transaction_type") or "").name or None,
         "rate": "limited" if run.get("rate_lag_average_ms") is not None else None,
         "seconds": float(run.get("duration_s") or run["transactions"] / (run["tps"] or float("inf"))),
         "complete": complete,
-        "error": None if complete else "the run is not complete",
+        # a note says that its tps is not comparable
+        "error": "; ".join(run.get("notes", ())) or None if complete else "the run is not complete",
     }
 
 
@@ -185,7 +189,10 @@ def _notes(frame: pd.DataFrame, *, by_time: bool) -> list[str]:
         for one, other in itertools.permutations(levels.to_dict("records"), 2)
     )
     orders = frame.groupby("block")["level"].agg(tuple)
-    valid = frame[frame["complete"].astype(bool) & frame["tps"].astype(bool)]
+    valid = frame[frame["error"].isna() & frame["tps"].astype(bool)]
+    undone = frame[_UNDONE].astype(float).sum(axis=1)
+    most = frame.loc[undone.idxmax(), "file"], int(undone.max())
+    values = dict(zip(("worst", "undone"), most, strict=True), counted=int((frame["complete"].astype(bool) & frame["error"].notna()).sum()))
     drift = unseen_drift([*valid["level"]], [*valid["tps"]], in_order=in_order)
     known = drift[0] == drift[0]
     applies = {
@@ -197,7 +204,9 @@ def _notes(frame: pd.DataFrame, *, by_time: bool) -> list[str]:
         "no_drift": (in_a_row or not in_order) and not known,
         "by_time": by_time,
         "rate": frame["rate"].notna().any(),
+        "counted": values["counted"],
+        "undone": values["undone"],
         "no_control": True,
         "few": levels["size"].min() < 3,
     }
-    return [NOTES[code].format(*drift) for code, holds in applies.items() if holds]
+    return [NOTES[code].format(*drift, **values) for code, holds in applies.items() if holds]

@@ -133,9 +133,9 @@ def test_a_file_cut_anywhere_loses_at_most_one_line(files: Files, log: Logs, dat
 def test_a_large_log_is_read_without_reading_it_as_text(files: Files, monkeypatch) -> None:
     monkeypatch.setattr(parse, "_SAMPLE", 500)
     path = files(GOOD)[0]
-    assert parse_file(path) == parse_text(GOOD)
+    assert parse_file(path) == [parse_text(GOOD)]
     path.write_text(GOOD[: len(GOOD) // 2] + "0 5" + GOOD[len(GOOD) // 2 :] + "1 1")
-    damaged = parse_file(path)
+    (damaged,) = parse_file(path)
     assert (damaged["complete"], damaged["torn_lines"]) == (False, 2)
     for text, words in ((GOOD * 2, "twice: several runs"), ("no log\n" * 1000, "no line of a known kind")):
         path.write_text(text)

@@ -70,6 +70,18 @@ def test_what_pgbench_cannot_run_is_refused_by_name(sql: str, named: str) -> Non
         scripts.script_of(sql)
 
 
+@pytest.mark.parametrize(
+    ("sql", "wrapped"),
+    [
+        ("UPDATE events SET start = now();\nSELECT begin FROM spans;", True),
+        ("BEGIN;\nSELECT 1;\nEND;", False),
+        ("\\set a 1\nSTART TRANSACTION;\nSELECT :a;\nCOMMIT;", False),
+    ],
+)
+def test_only_a_statement_that_begins_a_transaction_is_one(sql: str, wrapped: bool) -> None:  # noqa: FBT001
+    assert scripts.script_of(f"-- transaction: one\n{sql}").startswith("BEGIN;\n-- ") is wrapped
+
+
 ONE = "-- transaction: one\nSELECT 1;"
 COMMITS_ITSELF = [
     "SELECT 1", "SELECT 1; SELECT 2;", "SELECT ';'; -- two\nSELECT 2 -- no end", "begin; SELECT 1; commit;", "\\SET a 1\nSELECT :a;",

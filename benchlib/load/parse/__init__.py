@@ -27,10 +27,10 @@ import pyarrow as pa
 
 from benchlib.errors import ParseError, UnknownOutputError
 from benchlib.load.parse import pg_test_fsync, pgbench_init, pgbench_summary, sysbench, transaction_log
-from benchlib.load.parse.text import Text
+from benchlib.load.parse.text import TYPED, Text, faults
 from benchlib.plan.words import decoded
 
-__all__ = ["KINDS", "parse_file", "parse_runs", "parse_text"]
+__all__ = ["KINDS", "kind_of_file", "parse_file", "parse_runs", "parse_text"]
 
 _SAMPLE = 1 << 20  # bytes at each end of a large file that decide its kind
 
@@ -82,7 +82,7 @@ def parse_text(text: str, *, kind: str | None = None, argv: list[str] | None = N
 _ONCE_A_RUN = {
     "pgbench_summary": (
         r"tps = [^ (]+ ?\((?:excluding|without initial|including reconnection)",
-        r"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |pgbench: ",
+        rf"pgbench \(\d|starting vacuum|progress: |transaction type: |\S*[#$%] .*pgbench |.*{TYPED.pattern}",
     ),
     "sysbench": (
         r"transactions: +\d",
@@ -91,6 +91,7 @@ _ONCE_A_RUN = {
     ),
 }
 """A line that each run has once, and the beginning of the next run."""
+_ABOVE = "Run was aborted; the above"
 
 
 def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = None) -> list[dict[str, Any]]:
@@ -104,25 +105,58 @@ def parse_runs(text: str, *, kind: str | None = None, argv: list[str] | None = N
         return [parse_text(text, kind=kind, argv=argv)]
     # rows of statements and scripts follow the rate: a run goes on until the next one begins
     between = [range(end + 1, following) for end, following in pairwise(ends)]
-    cuts = [next((n for n in part if re.match(marks[1], lines[n])), part.stop) for part in between]
-    runs = []
-    for number, (begin, end) in enumerate(pairwise([0, *cuts, len(lines)]), 1):
+    cuts = [0]
+    for number, part in enumerate(between, 1):
+        cuts.append(_beginning(lines, cuts[-1], part, marks[1], f"run {number} of {len(ends)}"))
+    runs, whole = [], Text(text).terminated
+    for number, (begin, end) in enumerate(pairwise([*cuts, len(lines)]), 1):
+        ended = [""] if end < len(lines) or whole else []
         try:
-            runs.append(parse_text("\n".join([*lines[begin:end], ""]), kind=tool, argv=argv))
+            runs.append(parse_text("\n".join([*lines[begin:end], *ended]), kind=tool, argv=argv))
         except ParseError as reason:
             raise ParseError(f"run {number} of {len(ends)}: {reason}") from None
     return runs
 
 
-def parse_file(path: Path, *, kind: str | None = None) -> dict[str, Any]:
-    """Parse a file, a large transaction log in blocks."""
+def _beginning(lines: list[str], begin: int, part: range, mark: str, run: str) -> int:
+    """Return where the next run begins, in ``part``; ``begin`` is where the run before it does.
+
+    Raises:
+        ParseError: a failure may belong to either, or a run has no summary.
+    """
+    cut = next((n for n in part if re.match(mark, lines[n])), part.stop)
+    if lost := faults(lines[part.start : cut]):
+        # a terminal shows the clients' errors before the summary, and this line after it
+        known = bool(faults(lines[begin : part.start])) and all(_ABOVE in line for line in lost)
+        if not known:
+            raise ParseError(f'"{lost[0]}" may belong to {run} or to the next: parse each on its own')
+    banners = [n for n in range(cut, part.stop) if lines[n].startswith("pgbench (")]
+    if len(banners) > 1 and (lost := faults(lines[banners[0] : banners[-1]])):
+        raise ParseError(f'a run after {run} has no summary; the text says: {lost[0]}')
+    return cut
+
+
+def kind_of_file(path: Path) -> str:
+    """Return the kind of a file's text, of a large one by both ends.
+
+    Raises:
+        ParseError: it is not known.
+    """
+    with pa.OSFile(str(path)) as file:
+        ends = file.read(_SAMPLE)
+        if file.size() > 2 * _SAMPLE:
+            ends += b"\n" + file.read_at(_SAMPLE, file.size() - _SAMPLE)
+    return _recognise(Text(ends.decode(errors="replace")))
+
+
+def parse_file(path: Path, *, kind: str | None = None) -> list[dict[str, Any]]:
+    """Parse a file, perhaps of several runs; a large transaction log in blocks."""
     if path.is_file() and path.stat().st_size > 2 * _SAMPLE:
-        with pa.OSFile(str(path)) as file:
-            ends = file.read(_SAMPLE) + b"\n" + file.read_at(_SAMPLE, file.size() - _SAMPLE)
-            kind = kind or _recognise(Text(ends.decode(errors="replace")))
-            if kind == "transaction_log":
-                return {"kind": kind, **transaction_log.parse_large(path.name, file)}
-    return parse_text(decoded(path.read_bytes()), kind=kind)
+        kind = kind or kind_of_file(path)
+        if kind == "transaction_log":
+            with pa.OSFile(str(path)) as file:
+                return [{"kind": kind, **transaction_log.parse_large(path.name, file)}]
+    return parse_runs(decoded(path.read_bytes()), kind=kind)
 
 
 def _recognise(text: Text) -> str:
@@ -130,7 +164,7 @@ def _recognise(text: Text) -> str:
         if re.search(mark, text.body, re.MULTILINE):
             return kind or "pgbench_summary"
     if text.lines and all(map(_AGGREGATED.fullmatch, text.lines[:100])):
-        raise ParseError(
+        raise UnknownOutputError(
             "this is an aggregated log of pgbench (--aggregate-interval), which is not supported: "
             "use the summary"
         )

@@ -15,6 +15,8 @@ ROWS_PER_SCALE = 100_000
 _TUPLES = Line(
     r"{rows:d} of {planned:d} tuples \(\d+%\)(?: of pgbench_accounts)? done \(elapsed {load_elapsed_s:f} s, remaining -?[\d.]+ s\)\.?"
 )
+_COMMA = re.compile(r"(?<=\d),(?=\d\d s\b)")
+"""The decimal comma of a locale."""
 _DONE = re.compile(r"(?:done in|total time:) (\d{1,9}\.\d\d) s \((.*)\)\.?")
 _FIRST_STEPS = ("dropping old tables...", "creating tables...")
 _PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
@@ -22,8 +24,9 @@ _PHASE = re.compile(r"([a-z][a-z -]*) (\d{1,9}\.\d\d) s")
 
 def parse(text: Text, argv: list[str] | None) -> dict[str, Any]:
     """Parse a load's report; refuse failed ones."""
-    readings = [reading for line in text.lines if (reading := _TUPLES.read(line))]
-    timed = [done for line in text.lines if (done := _DONE.fullmatch(line))]
+    lines = [_COMMA.sub(".", line) for line in text.lines]
+    readings = [reading for line in lines if (reading := _TUPLES.read(line))]
+    timed = [done for line in lines if (done := _DONE.fullmatch(line))]
     planned = {reading["planned"] for reading in readings}
     loaded = [reading for reading in readings if reading["rows"] == reading["planned"]]
     untimed = text.lines.count("done.")

@@ -178,7 +178,8 @@ _NAMES = {
 }  # fmt: skip
 
 
-_TYPED = re.compile(r"(?:^|[\s/])pgbench\s+-(?!i|-initialize)")
+TYPED = re.compile(r"(?:^|[\s/])pgbench\s+-(?!i|-initialize)(?!.*\s(?:-i|--initialize)(?:\s|$))")
+"""A command line that runs a load."""
 _CONNECT = re.compile(r"\s(?:-[A-Za-z]*C|--conn)")
 _PROGRAM = re.compile(r"(?:^|[/\\])pgbench[^/\\\s]*$")
 _MOST_ARGUMENTS = 1000  # getopt takes too long for more
@@ -199,5 +200,5 @@ def options(argv: Sequence[str] | None) -> Mapping[str, str]:
 
 def typed_connect(lines: Iterable[str]) -> bool:
     """Return whether a prompt's only command line has ``--connect``."""
-    typed = [line for line in lines if _TYPED.search(line)]
+    typed = [line for line in lines if TYPED.search(line)]
     return len(typed) == 1 and _CONNECT.search(typed[0].partition(" #")[0]) is not None

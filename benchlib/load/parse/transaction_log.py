@@ -148,7 +148,7 @@ def _columns_of(lines: Iterable[str], argv: Sequence[str] | None) -> tuple[str, 
     """Return the columns; without command line, maybe ``lag_or_retries``."""
     counts = Counter(line.count(" ") + 1 for line in lines if LINE.fullmatch(line))
     number = max(counts, key=lambda n: (counts[n], n), default=0)
-    if not options(argv) or not number:
+    if not options(argv).keys() - {"sampling-rate"} or not number:
         return () if not number else (*_COLUMNS, *{7: [_UNCLEAR], 8: ["lag", "retries"]}.get(number, []))
     names = log_columns(argv)
     if len(names) != number:
@@ -223,16 +223,18 @@ def _report(blocks: Iterable[Columns], torn: Sequence[str], argv: Sequence[str] 
 
 def _check_numbers(clients: NDArray[Any], transactions: NDArray[Any], numbered: NDArray[Any]) -> bool:
     """Check that clients' transaction numbers rise; return whether the log is sampled."""
-    clients, transactions = clients[numbered], transactions[numbered]
     order = np.argsort(clients, kind="stable")
-    client, transaction = clients[order], transactions[order]
+    client, transaction, numbered = clients[order], transactions[order], numbered[order]
+    of, number = client[numbered], transaction[numbered]
+    for index in np.flatnonzero((of[1:] == of[:-1]) & (number[1:] <= number[:-1]))[:1] + 1:
+        raise ParseError(f"transaction {number[index]} of client {of[index]} twice: several runs")
+    # from 13 on skipped transactions have numbers too, before it that of the next
     same = client[1:] == client[:-1]
     before, after = transaction[:-1], transaction[1:]
-    for index in np.flatnonzero(same & (after <= before))[:1] + 1:
-        raise ParseError(f"transaction {transaction[index]} of client {client[index]} twice: several runs")
     # a client's first transaction is number 0, or 1 up to 13
     first = np.concatenate([transaction[:1], after[~same]])
     steps = np.concatenate([after[same] - before[same], first[first > 1]])
+    steps = steps[steps > 0]
     return bool(len(steps) > 2 and np.median(steps) > 1)
 
 

@@ -154,8 +154,10 @@ def script_of(sql: str) -> str:
         )
     if not commands and _TOGETHER not in sql:
         sql = for_pgbench(sql, with_variables=True)
-    several, begins = ";" in words[:-1], {"BEGIN", "START"} & {*words}
-    if _ONE.search(sql) and several and not begins:
+    # a command of pgbench ends the statement before it
+    starts = [";", *(";" if text.startswith("\\") else text.upper() for _, text in pieces)]
+    begins = any(before == ";" and word in ("BEGIN", "START") for before, word in pairwise(starts))
+    if _ONE.search(sql) and ";" in words[:-1] and not begins:
         return f"BEGIN;\n{sql.strip()}\n;\nEND;\n"
     return f"{sql.strip()}\n"
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parse_cases import HERE, TEXTS, edited, found
+from parse_cases import CASES, HERE, TEXTS, edited, found
 
 from benchlib.errors import ParseError
+from benchlib.load.collected import Source, collect
 from benchlib.load.parse import parse_runs, parse_text
 
 RUN = TEXTS["pgbench-16"]
@@ -88,6 +89,52 @@ def test_several_runs_are_read_each() -> None:
         parse_runs(RUN + RUN.replace("number of clients: 4\n", ""))
     loop = f"{TEXTS['sysbench-1.0']}+ sysbench --threads=2 run\n{TEXTS['sysbench-1.0-percentile-99']}"
     assert [run["latency_p95_ms"] is None for run in parse_runs(loop)] == [False, True]
+
+
+CLIENT = "pgbench: error: client 0 script 0 aborted in command 7 query 0: FATAL:  terminating connection"
+ABORTED = "pgbench: error: Run was aborted; the above results are incomplete."
+
+
+def test_a_failure_is_that_of_its_own_run_or_the_text_is_refused() -> None:
+    terminal = f"{CLIENT}\n{RUN}{ABORTED}\n{RUN}"
+    assert [run["complete"] for run in parse_runs(terminal)] == [False, True]
+    for text, words in (
+        (f"{RUN}{CLIENT}\n{ABORTED}\n{RUN}", "may belong to run 1 of 2 or to the next"),
+        (f"{RUN}pgbench (16.4)\n{CLIENT}\n{RUN}", "a run after run 1 of 2 has no summary"),
+    ):
+        with pytest.raises(ParseError, match=words):
+            parse_runs(text)
+
+
+@pytest.mark.parametrize("prompt", ["[me@box ~]$ ", "me@mac ~ % ", "+ ", "$ pgbench -h box -i bench\n$ "])
+def test_each_run_has_the_command_line_before_it(prompt: str) -> None:
+    run = f"{prompt}pgbench -n -c 2 -T 2 -C -S bench\n{TEXTS['pgbench-12-reconnected']}"
+    assert [run["tps"] for run in parse_runs(f"{run}\n{run}")] == [286.457154] * 2
+
+
+def test_runs_whose_tps_counts_what_was_skipped_are_left_out_and_failures_are_named() -> None:
+    (late,) = (case for case in CASES if case.name == "10.3/rate_late")
+    collected = collect([Source(f"pg{n}/run1.txt", text, float(n)) for n, text in ((10, late.both), (16, RUN))])
+    assert [bool(row["error"]) for row in collected.rows] == [True, False]
+    assert collected.rows[0]["skipped_transactions"] == 21930
+    assert [note for note in collected.notes if note.startswith(("runs left out: 1", "transactions failed or"))]
+
+
+def test_a_sampling_rate_is_no_command_line_of_the_run_beside_the_log() -> None:
+    log = TEXTS["log-7-columns"]
+    assert parse_text(log, argv=["pgbench", "--sampling-rate=0.1"])["sampling_rate"] == 0.1
+    run = TEXTS["pgbench-17-reconnected"]
+    assert parse_text(run, argv=["pgbench", "--sampling-rate=0.1"]) == parse_text(run)
+
+
+def test_a_log_in_which_most_transactions_were_skipped_is_not_sampled() -> None:
+    rows = [f"0 {n} {'skipped' if n % 3 else 900} 0 1700000000 {n} 5" for n in range(60)]
+    assert not any("sampled" in note for note in parse_text("\n".join([*rows, ""]))["notes"])
+
+
+def test_the_decimal_comma_of_a_load_is_read() -> None:
+    text = TEXTS["pgbench-init-17"]
+    assert parse_text(re.sub(r"(?<=\d)[.](?=\d\d s)", ",", text)) == parse_text(text)
 
 
 def test_the_command_line_gives_a_list_for_several_runs(command_line: Any, tmp_path: Path) -> None:
