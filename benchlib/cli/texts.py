@@ -120,7 +120,11 @@ def _numbers(text: str) -> tuple[int, ...]:
 @click.command(cls=Command)
 @click.argument("files", nargs=-1, required=True, type=_INPUT)
 @click.option("--kind", help="The kind of the text, if it is not recognised.")
-@click.option("--sampling-rate", type=click.FloatRange(0, 1, min_open=True), help="The fraction of transactions in a sampled log.")
+@click.option(
+    "--sampling-rate",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="The fraction of transactions in a sampled log.",
+)
 @json_option
 def parse(files: tuple[Path, ...], kind: str | None, sampling_rate: float | None, as_json: bool) -> None:
     """Show the output of a tool as data: pgbench, its logs, pg_test_fsync, sysbench.

@@ -76,7 +76,9 @@ class Group:
         for path, line in self.limits:
             lines = (read(path) or "").splitlines()
             if line not in lines:
-                raise SettingError(f"a cap did not take effect: {path} holds '{', '.join(lines)}', not '{line}'")
+                raise SettingError(
+                    f"a cap did not take effect: {path} holds '{', '.join(lines)}', not '{line}'"
+                )
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:

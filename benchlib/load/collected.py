@@ -191,8 +191,8 @@ def _notes(frame: pd.DataFrame, *, by_time: bool) -> list[str]:
     orders = frame.groupby("block")["level"].agg(tuple)
     valid = frame[frame["error"].isna() & frame["tps"].astype(bool)]
     undone = frame[_UNDONE].astype(float).sum(axis=1)
-    most = frame.loc[undone.idxmax(), "file"], int(undone.max())
-    values = dict(zip(("worst", "undone"), most, strict=True), counted=int((frame["complete"].astype(bool) & frame["error"].notna()).sum()))
+    counted = frame["complete"].astype(bool) & frame["error"].notna()
+    values: dict[str, Any] = {"worst": frame.loc[undone.idxmax(), "file"], "undone": int(undone.max()), "counted": int(counted.sum())}  # fmt: skip
     drift = unseen_drift([*valid["level"]], [*valid["tps"]], in_order=in_order)
     known = drift[0] == drift[0]
     applies = {

@@ -41,7 +41,9 @@ def make_factor(
         raise InputError(f"parameter against: '{min(unknown)}' is not among the levels: {', '.join(whole)}")
     chosen = only if isinstance(only, list) else [*whole]
     if unknown := {*chosen} - whole.keys():
-        raise InputError(f"parameter only: '{min(unknown)}' is not among the levels: {', '.join([*whole][:9])}")
+        raise InputError(
+            f"parameter only: '{min(unknown)}' is not among the levels: {', '.join([*whole][:9])}"
+        )
     wanted = {name: level for name, level in whole.items() if name in chosen}
     against = {name: _nearest(declared.against, name, wanted) for name in declared.against if name in wanted}
     for _ in against:  # a level without its reference is left out too, and so on

@@ -216,7 +216,10 @@ def page_data(
         both = f"{study.plan.level(level)} {study.plan.level(other)}"
         marks[level] = hashlib.sha256(both.encode()).hexdigest()[:16]
     created = str(study.provenance.get("created", ""))
-    cells = {level: {name: str(value) for name, value in cell.items()} for level, cell in study.plan.factor.cells.items()}
+    cells = {
+        level: {name: str(value) for name, value in cell.items()}
+        for level, cell in study.plan.factor.cells.items()
+    }
     fields = {
         "name": name, "title": study.title, "question": study.plan.factor.question, "notebook": study.notebook or "",
         "panel": study.declared.panel, "metric_title": attrs["title"], "comparisons": rows, "limits": limits["rows"],

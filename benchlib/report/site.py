@@ -81,7 +81,9 @@ def judged(name: str, metric: str = "") -> PageData:
     experiment = shown(StudyFolder(name))
     study = OpenStudy(experiment)
     if not study.answers:
-        raise StudyError(f"study '{name}' measures the baseline alone, such as the capacity for a rate: it compares nothing")
+        raise StudyError(
+            f"study '{name}' measures the baseline alone, such as the capacity for a rate: it compares nothing"
+        )
     experiment.check_comparable()
     trials, measured = study.trials, metric or study.metric.name
     if study.study.declared.screen:

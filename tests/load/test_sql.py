@@ -78,7 +78,7 @@ def test_what_pgbench_cannot_run_is_refused_by_name(sql: str, named: str) -> Non
         ("\\set a 1\nSTART TRANSACTION;\nSELECT :a;\nCOMMIT;", False),
     ],
 )
-def test_only_a_statement_that_begins_a_transaction_is_one(sql: str, wrapped: bool) -> None:  # noqa: FBT001
+def test_only_a_statement_that_begins_a_transaction_is_one(sql: str, wrapped: bool) -> None:
     assert scripts.script_of(f"-- transaction: one\n{sql}").startswith("BEGIN;\n-- ") is wrapped
 
 

@@ -50,11 +50,17 @@ def test_the_command_of_a_survey_with_confirm_runs_enough_fresh_blocks(monkeypat
     data = SimpleNamespace(complete="", comparisons=[out])
     monkeypatch.setattr(runs, "StudyFolder", lambda name: SimpleNamespace(read=lambda: study))
     monkeypatch.setattr(runs.site, "data_of", lambda name: data)
-    parameters = {name: Parameter(name, type(value).__name__, value) for name, value in study.parameters.items()}
+    parameters = {
+        name: Parameter(name, type(value).__name__, value) for name, value in study.parameters.items()
+    }
     again = {**MATRIX, "baseline": "16", "survey": True, "blocks": 2, "study": "looked"}
     values = runs.confirmed(parameters, again)
     assert int(values["blocks"]) >= 3
-    assert (values["survey"], values["study"], values["only"]) == (False, "looked-confirmed", ["w, 16", "w, 18"])
+    assert (values["survey"], values["study"], values["only"]) == (
+        False,
+        "looked-confirmed",
+        ["w, 16", "w, 18"],
+    )
     assert runs.confirmed(parameters, {**again, "blocks": 7})["blocks"] == 7
     with pytest.raises(InputError, match="parameter baseline"):
         runs.confirmed(parameters, {**again, "baseline": "18"})

@@ -68,7 +68,10 @@ def test_folders_secrets_and_installations_of_levels_are_replaced_whole(plan_of)
     )
     replaced = unpublished(plan, {"password": "geheim"})
     assert given_folders(plan) == {"/mnt/fast": "a given folder"}
-    told = {"lines": ["/mnt/fast/base", "/mnt/faster", "it was geheim", 7, "/home/ann/logs"], "of": "/opt/pg/bin/postgres"}
+    told = {
+        "lines": ["/mnt/fast/base", "/mnt/faster", "it was geheim", 7, "/home/ann/logs"],
+        "of": "/opt/pg/bin/postgres",
+    }
     assert without(told, replaced) == {
         "lines": ["a given folder/base", "/mnt/faster", "it was a hidden value", 7, "a path in a setting"],
         "of": "a given installation/postgres",

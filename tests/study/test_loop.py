@@ -100,7 +100,11 @@ def test_a_level_that_always_fails_ends_the_study_or_is_left_out_until_that_is_c
 
 
 def test_a_cell_of_a_matrix_that_always_fails_is_left_out_even_the_baseline(folder_of, plan_of, run):
-    cells = {f"{work}, {version}": {"workload": work, "version": version} for work in "ab" for version in ("16", "18")}
+    cells = {
+        f"{work}, {version}": {"workload": work, "version": version}
+        for work in "ab"
+        for version in ("16", "18")
+    }
     levels = {name: Level(workload=cell["workload"]) for name, cell in cells.items()}
     factor = plan_of().factor.changed(
         baseline="a, 16", levels={"a, 16": levels["a, 16"], "control": levels["a, 16"], **levels}, cells=cells,

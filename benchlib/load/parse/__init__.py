@@ -132,7 +132,7 @@ def _beginning(lines: list[str], begin: int, part: range, mark: str, run: str) -
             raise ParseError(f'"{lost[0]}" may belong to {run} or to the next: parse each on its own')
     banners = [n for n in range(cut, part.stop) if lines[n].startswith("pgbench (")]
     if len(banners) > 1 and (lost := faults(lines[banners[0] : banners[-1]])):
-        raise ParseError(f'a run after {run} has no summary; the text says: {lost[0]}')
+        raise ParseError(f"a run after {run} has no summary; the text says: {lost[0]}")
     return cut
 
 

@@ -114,10 +114,14 @@ def test_each_run_has_the_command_line_before_it(prompt: str) -> None:
 
 def test_runs_whose_tps_counts_what_was_skipped_are_left_out_and_failures_are_named() -> None:
     (late,) = (case for case in CASES if case.name == "10.3/rate_late")
-    collected = collect([Source(f"pg{n}/run1.txt", text, float(n)) for n, text in ((10, late.both), (16, RUN))])
+    collected = collect(
+        [Source(f"pg{n}/run1.txt", text, float(n)) for n, text in ((10, late.both), (16, RUN))]
+    )
     assert [bool(row["error"]) for row in collected.rows] == [True, False]
     assert collected.rows[0]["skipped_transactions"] == 21930
-    assert [note for note in collected.notes if note.startswith(("runs left out: 1", "transactions failed or"))]
+    assert [
+        note for note in collected.notes if note.startswith(("runs left out: 1", "transactions failed or"))
+    ]
 
 
 def test_a_sampling_rate_is_no_command_line_of_the_run_beside_the_log() -> None:
