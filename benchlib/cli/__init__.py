@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def run(
             raise InputError(f"{notebook}: a campaign takes no options: write them in its entries")
         from benchlib.report.campaign import run_campaign
 
-        echo_lines(run_campaign(Path(notebook), _yaml_parameters, listen=_progress_printer()))
+        _echo_with_progress(partial(run_campaign, Path(notebook), _yaml_parameters))
         return
     path = find_notebook(notebook)
     parameters = notebook_parameters(path)
@@ -127,7 +128,7 @@ def run(
     values |= {name: str(value) for name, value in named.items() if value}
     if confirm:
         values = confirmed(parameters, values)
-    echo_lines(run_notebook(path, values, listen=_progress_printer()))
+    _echo_with_progress(partial(run_notebook, path, values))
 
 
 def _yaml_parameters(file: Path) -> dict[str, Any]:
@@ -163,19 +164,34 @@ def _yaml_parameters(file: Path) -> dict[str, Any]:
     return {**as_saved(own), **whole}
 
 
+def _echo_with_progress(run: Callable[..., Iterable[str]]) -> None:
+    """Print the lines of a run, each below the line of its progress."""
+    show = _progress_printer()
+    try:
+        for line in run(listen=show):
+            show("")
+            echo_lines([line])
+    finally:
+        show("")
+
+
 def _progress_printer() -> Any:
-    """Return a printer: one changing line on terminals."""
-    last = ""
+    """Return a printer: one changing line on terminals, which an empty text ends."""
+    last, is_open = "", False
 
     def show(line: str) -> None:
-        nonlocal last
+        nonlocal last, is_open
         if line and sys.stderr.isatty():
             width = os.get_terminal_size(sys.stderr.fileno()).columns
             click.echo("\r\x1b[2K", err=True, nl=False)
             verdicts = line.startswith("provisional")  # they stay above the line that changes
-            echo(line if verdicts else line[: width - 1], err=True, nl=verdicts or " · done" in line)
+            is_open = not (verdicts or " · done" in line)
+            echo(line if verdicts else line[: width - 1], err=True, nl=not is_open)
         elif line not in ("", last):
             tell(line)
+        elif is_open and not line:
+            click.echo("", err=True)
+            is_open = False
         last = line
 
     return show

@@ -56,6 +56,7 @@ def rename(study: str, name: str) -> None:
       benchlib studies rename configuration-quick before-the-upgrade
       benchlib studies rename mine theirs
     """
+    _check_site()
     curate.rename(study, name)
     _follow(study)
 
@@ -71,6 +72,7 @@ def delete(study: str) -> None:
       benchlib studies delete first-try
       benchlib studies delete first-try --yes
     """
+    _check_site()
     curate.delete(study)
     _follow(study)
 
@@ -88,6 +90,7 @@ def edit(study: str, **words: str | None) -> None:
       benchlib studies edit mine --question "Does a larger random_page_cost help?"
       benchlib studies edit mine --title "Page costs" --notes "On the old disk."
     """
+    _check_site()
     curate.edit(study, {name: text for name, text in words.items() if text is not None})
     _follow(study)
 
@@ -119,9 +122,16 @@ def import_command(file: Path, name: str | None) -> None:
       benchlib import mine.study.zip
       benchlib import mine.study.zip --name theirs
     """
+    _check_site()
     folder = curate.import_study(file, name)
     echo(f"kept as {folder.path}")
     _follow(folder.name)
+
+
+def _check_site() -> None:
+    from benchlib.report.runs import check_site
+
+    check_site()
 
 
 def _follow(study: str) -> None:

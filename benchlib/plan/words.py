@@ -1,5 +1,6 @@
 """Text for pages, without private names and paths."""
 
+import html
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
@@ -143,7 +144,13 @@ def private_texts(study: Study, declared: Mapping[str, Any] = MappingProxyType({
     ``declared`` adds the values in the notebook's own parameters cell.
     """
     hidden = unpublished(study.plan, {"given": study.parameters, "declared": declared})
-    return {why: scrubbed(without(why, hidden)) for why in study.left_out.values()} | hidden
+    texts = {why: scrubbed(without(why, hidden)) for why in study.left_out.values()} | hidden
+    return {form: alias for text, alias in texts.items() for form in (*_escaped(text), text)}
+
+
+def _escaped(text: str) -> tuple[str, str]:
+    """Return a text as HTML and SVG have it, and as papermill writes it into a cell."""
+    return html.escape(text, quote=False), text.encode("unicode_escape").decode().replace('"', r"\"")
 
 
 def _texts(value: object, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:

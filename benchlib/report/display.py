@@ -20,7 +20,7 @@ from benchlib.report.style import DARK, LIGHT
 from benchlib.stats import queries
 from benchlib.stats.effects import SHOWN, readable
 from benchlib.stats.limits import ANSWER, EXPLORATORY
-from benchlib.study.frames import as_data
+from benchlib.study.frames import as_data, guarded
 
 _KINDS = {
     "effects": {"level", "against", "percent_change", "verdict"},
@@ -104,7 +104,7 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
     cells = rows.head(8).map(lambda value: number_words(value, 4) if isinstance(value, float) else value)
     words = [", ".join(f"{name} {value}" for name, value in row.items()) for row in cells.to_dict("records")]
     alt = f"{title}. {'; '.join(words)}"[:_MOST_ALT]
-    csv = rows.to_csv(index=False, float_format="%.6g")
+    csv = rows.map(guarded).to_csv(index=False, float_format="%.6g")
     # two decimals are a hundredth of a point
     svg = _WASTE.sub("", _COORDINATES.sub(lambda match: _DECIMALS.sub(r"\1", match[0]), out.getvalue()))
     while (shorter := _GROUP.sub(r"\1", svg)) != svg:

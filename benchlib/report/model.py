@@ -80,7 +80,11 @@ class Answer(BaseModel, frozen=True):
     @property
     def reference(self) -> str:
         """The other level; empty if the words name both."""
-        return "" if SAYS_BOTH in self.words else self.against
+        return "" if self._says_both else self.against
+
+    @property
+    def _says_both(self) -> bool:
+        return SAYS_BOTH in self.answer and self.answer != self.level
 
     @property
     def has_bar(self) -> bool:
@@ -100,7 +104,7 @@ class Answer(BaseModel, frozen=True):
         change, interval = self.change
         measured = f"{change} {title}" + (f" [{interval.replace(' to ', ', ')}]" if interval else "")
         template = VERDICTS.get(self.verdict or "", "{level} against {against}: {change}.")
-        level, _, other = self.words.partition(SAYS_BOTH)
+        level, _, other = self.words.partition(SAYS_BOTH if self._says_both else "\0")
         values = {"level": level, "against": other or self.against, "margin": f"{100 * margin:g} %"}
         text = template.format(change=measured, **values)
         return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]

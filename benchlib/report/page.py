@@ -71,8 +71,9 @@ def _aligned(table: str) -> str:
 class _Prose(mistune.HTMLRenderer):
     """Markdown as a part of a page: HTML in it is text, headings start at level 2."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, titled: bool = False) -> None:
         super().__init__(escape=True)
+        self._titled = titled
         self.contents: list[tuple[str, str]] = []
         self._anchors = Counter[str]()
         self._markdown = mistune.create_markdown(renderer=self, plugins=["table", "strikethrough"])
@@ -83,8 +84,10 @@ class _Prose(mistune.HTMLRenderer):
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
         words = Markup(text).striptags()
-        if level == 1:  # the notebook's own title, which the page has
+        if level == 1 and not self._titled:  # the notebook's own title, which the page has
+            self._titled = True
             return ""
+        level = max(level, 2)
         anchor = re.sub(r"\W+", "-", words).strip("-") or "section"
         self._anchors[anchor] += 1
         if self._anchors[anchor] > 1:
@@ -136,13 +139,13 @@ def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
 
     Cells with the tag ``answers`` are ``first``. A ``titled`` page shows only the sections of the first cell.
     """
-    prose, cells, first = _Prose(), list[dict[str, Any]](), list[dict[str, Any]]()
+    prose, cells, first = _Prose(titled=titled), list[dict[str, Any]](), list[dict[str, Any]]()
     for cell in notebook["cells"]:
         tags = {*cell["metadata"].get("tags", ())}
         if tags & _HIDDEN:
             continue
         if cell["cell_type"] == "markdown":
-            source = _TITLE.sub("", cell["source"]) if titled else cell["source"]
+            source = _TITLE.sub("", cell["source"]) if titled and not (cells or first) else cell["source"]
             cells.append({"prose": prose.html(source)})
             continue
         outputs = [part for output in cell.get("outputs", ()) if (part := output_part(output))]

@@ -55,7 +55,7 @@ def run_notebook(path: Path, given: Mapping[str, Any], listen: Listen) -> list[s
         _refuse_early(name, values, given)
     root, lines = site.writable_root(), list[str]()
     if name:
-        executed = execute(path, given, root / f"{name}.ipynb", listen) if values.get("run", True) else None
+        executed = execute(path, given, _failed(name), listen) if values.get("run", True) else None
         # in a process with limits, as for 'benchlib report'
         ((_, made),) = apart(partial(make_page, notebook=path, executed=executed), [name])
         if isinstance(made, BenchlibError):
@@ -204,11 +204,17 @@ def report_studies(names: Sequence[str], *, alone: bool = False) -> Iterator[str
     yield f"index: {site.write_site(pages, {**others, **left_out})}"
 
 
+def check_site() -> None:
+    """Raise InputError if there is a site that cannot be updated."""
+    if (site.reports_root() / "index.html").is_file():
+        site.writable_root()
+
+
 def follow(name: str) -> Iterator[str]:
     """Update the site after a study was renamed, changed or deleted."""
     root = site.reports_root()
     if (root / "index.html").is_file():
-        for ending in ("html", "ipynb", "json", "study.json", "trials.csv"):
+        for ending in ("html", "ipynb", "failed.ipynb", "json", "study.json", "trials.csv"):
             files.remove(root / f"{name}.{ending}")
         yield from (line for line in report_studies(()) if not line.endswith("(unchanged)"))
 
@@ -216,9 +222,13 @@ def follow(name: str) -> Iterator[str]:
 def _overviews(pages: Sequence[PageData], names: Sequence[str]) -> Iterator[str]:
     given = {"studies": ",".join(names)} if names else {}
     for path in notebooks().values():
-        if is_overview(notebook_parameters(path)) and not pages:
+        try:
+            overview = is_overview(notebook_parameters(path))
+        except InputError:  # somebody's own, without parameters
+            overview = False
+        if overview and not pages:
             files.remove(site.reports_root() / f"{path.stem}.html")
-        elif is_overview(notebook_parameters(path)):
+        elif overview:
             try:
                 yield f"page: {_overview(path, given, pages)}"
             except BenchlibError as reason:
@@ -239,7 +249,8 @@ def _overview(path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = 
     if pages and made.is_file() and mark in made.read_text("utf-8"):
         return made
     executed = made.with_suffix(".ipynb")
-    notebook = execute(path, _known(path, {"run": False, **given}), executed)
+    notebook = execute(path, _known(path, {"run": False, **given}), _failed(path.stem))
+    notebook["metadata"].pop("papermill", None)  # it has folders
     import nbformat  # loaded by now
 
     from benchlib.report.page import notebook_parts
@@ -247,6 +258,11 @@ def _overview(path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = 
     write_file(executed, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
     title = path.stem.replace("_", " ").capitalize()
     return site.write_page(path.stem, "notebook.html.j2", title=title, mark=mark, **notebook_parts(notebook))
+
+
+def _failed(name: str) -> Path:
+    """Return where a failed notebook is saved: for its author, with private texts."""
+    return site.reports_root() / f"{name}.failed.ipynb"
 
 
 def _known(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,7 +307,7 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
         site.judged(name)  # raises the error, before the notebook runs in vain
     if executed is None:
         values = {**(saved.parameters if own else {}), "study": name, "run": False}
-        executed = execute(path, _known(path, values), root / f"{name}.ipynb")
+        executed = execute(path, _known(path, values), _failed(name))
     from benchlib.report.page import notebook_parts, shown_frames
     from benchlib.study.experiment import Experiment
     from benchlib.study.frames import OpenStudy, as_data
@@ -309,6 +325,7 @@ def make_page(name: str, notebook: Path | None = None, executed: Node | None = N
         data = site.judged(name)
     data = data.model_copy(update={"fingerprint": fingerprint, "page": _page_mark(fingerprint, path)})
     downloads = write_downloads(root, study, executed, hidden)
+    files.remove(_failed(name))
     # a screening or a survey is no comparison of levels
     declared = study.study.declared
     repeated = not (declared.screen or declared.survey)

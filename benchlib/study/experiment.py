@@ -110,6 +110,16 @@ class Experiment:
             failed = self.trials["error"].dropna()
             why = f"the first failure: {failed.iloc[0]}" if len(failed) else "run it first"
             raise StudyError(f"study '{self.folder.name}' has no block with two successful trials: {why}")
+        self.check_arms()
+
+    def check_arms(self) -> None:
+        """Raise StudyError if others have successful trials, but baseline or a control has none."""
+        baseline, controls = self._arms
+        failed = {each.trial.level: each.error for each in self.kept.values() if each.error}
+        good = {each.trial.level for each in self.kept.values() if not each.error}
+        for name in (baseline, *controls):
+            if good and name in failed.keys() - good:
+                raise StudyError(f"level “{name}” has no successful trial: {failed[name]}")
 
     @property
     def alpha(self) -> float:

@@ -171,6 +171,7 @@ class OpenStudy:
         """Run the missing trials; return :attr:`trials`."""
         if self._runner and self._progress:
             self._runner.run(self._progress())
+        self._experiment.check_arms()
         return self.trials
 
     def crash(self, rounds: int) -> pd.DataFrame:

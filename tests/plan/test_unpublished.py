@@ -3,7 +3,15 @@
 import pytest
 
 from benchlib.plan.level import Level
-from benchlib.plan.words import given_folders, rate_words, time_words, unpublished, without, without_values
+from benchlib.plan.words import (
+    given_folders,
+    private_texts,
+    rate_words,
+    time_words,
+    unpublished,
+    without,
+    without_values,
+)
 from benchlib.plan.workload import HIDDEN, Beside, Data, Invariant, Script, Workload, explainable
 
 SECRET = "SELECT salary FROM people"
@@ -76,6 +84,12 @@ def test_folders_secrets_and_installations_of_levels_are_replaced_whole(plan_of)
         "lines": ["a given folder/base", "/mnt/faster", "it was a hidden value", 7, "a path in a setting"],
         "of": "a given installation/postgres",
     }
+
+
+def test_a_private_text_is_replaced_in_html_and_in_a_cell_of_papermill_too(study_of):
+    command = Level(settings={"archive_command": 'cp "%p" /srv/müller && true'})
+    shown = ['cp "%p" /srv/müller &amp;&amp; true', 'cp \\"%p\\" /srv/m\\xfcller && true']
+    assert without(shown, private_texts(study_of(levels={"kept": command}))) == ["a hidden value"] * 2
 
 
 def test_what_is_no_secret_by_its_place_or_value_stays(plan_of):

@@ -43,6 +43,9 @@ def test_a_reader_s_words_may_say_both_sides_and_a_parameter_keeps_its_case():
     setting = answer("faster", answer="work_mem of 8 MB").sentence("tps", 0.03)
     assert setting.startswith("work_mem of 8 MB was faster than defaults")
     assert answer("invalid").change == ("", "")
+    named = answer("faster", level="hash instead of btree", answer="hash instead of btree")
+    assert named.reference == "defaults"
+    assert named.sentence("tps", 0.03).startswith("Hash instead of btree was faster than defaults")
 
 
 def test_what_answers_is_what_is_declared_or_all_but_the_controls(page_of):

@@ -197,3 +197,12 @@ def test_the_data_of_a_page_are_those_of_the_whole_frame_though_a_part_is_shown_
     frames = shown_frames(whole)
     assert [row["level"] for row in frames["effects"]["rows"]] == ["a", "b"]
     assert len(frames["limits"]["rows"]) == 1
+
+
+def test_only_the_notebook_s_own_title_is_left_out():
+    cells = prose("# Template\n\nFirst.\n\n## About\n\nIts prose."), prose("# My own check\n\nIts text.")
+    for titled in (True, False):
+        first, own = (cell["prose"] for cell in notebook_parts(notebook(*cells), titled=titled)["cells"])
+        assert "Template" not in first
+        assert '<h2 id="My-own-check">My own check</h2>' in own
+        assert "Its text." in own

@@ -129,6 +129,11 @@ def test_small_multiples_have_a_panel_for_each_row_of_the_grid():
     assert [ax.get_title("left") for ax in figure.axes if ax.get_visible()] == ["slow", "fast"]
 
 
+def test_the_numbers_of_a_figure_hold_no_formula():
+    ax = plot.trials(TRIALS.assign(level="=1+1"))
+    assert "'=1+1" in figure_output(ax)["metadata"]["benchlib"]["csv"]
+
+
 def test_readings_without_a_lag_are_counted_in_the_caption():
     assert "Not shown: 1 of 4 readings" in plot.lag(LAG).get_figure().benchlib["caption"]
 

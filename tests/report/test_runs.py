@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pandas as pd
@@ -175,3 +176,22 @@ def test_what_stands_out_of_a_screening_is_confirmed_by_a_grid_and_nothing_else_
         runs.confirmed(parameters, {"study": "mine"})
     with pytest.raises(InputError, match="parameter levels"):
         runs.confirmed(parameters, {"study": "mine", "levels": {}})
+
+
+def test_a_notebook_without_parameters_is_no_overview(notebook_of, reports):
+    notebook_of(LISTS, name="summary", parameters=OVERVIEW)
+    notebook_of("1 + 1", name="Untitled", parameters="mine = 1")
+    assert [*runs._overviews((), ())] == []
+
+
+def test_a_site_that_cannot_be_updated_is_told_before_a_study_is_changed(
+    command_line, kept, reports, monkeypatch
+):
+    folder = kept("mine")
+    reports.mkdir(exist_ok=True)
+    (reports / "index.html").write_text("")
+    monkeypatch.setattr(runs.site, "writable_root", Mock(side_effect=InputError("cannot write pages")))
+    for words in ("rename mine theirs", "delete mine --yes", "edit mine --title New"):
+        outcome = command_line("studies", *words.split())
+        assert (outcome.status, "cannot write pages" in outcome.err) == (2, True)
+    assert folder.read().title != "New"

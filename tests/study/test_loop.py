@@ -123,6 +123,14 @@ def test_a_cell_of_a_matrix_that_always_fails_is_left_out_even_the_baseline(fold
     assert ("no_reference", "a, 18") in codes
 
 
+@pytest.mark.parametrize("lost", ["defaults", "control"])
+def test_without_a_trial_of_the_baseline_or_a_control_the_failure_is_told(lost, folder_of, run):
+    folder = folder_of(3, levels={"a": Level(), "b": Level()})
+    run(folder, failing={lost: "its rows are gone"}, error_kind="InvariantError")
+    with pytest.raises(StudyError, match=f"“{lost}” has no successful trial: its rows are gone"):
+        shown(folder).check_comparable()
+
+
 @pytest.mark.parametrize(
     ("failures", "kind", "stops"),
     [

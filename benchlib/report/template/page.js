@@ -30,6 +30,7 @@ addEventListener("DOMContentLoaded", function () {
   if (!table) return;
   var body = table.tBodies[0], heads = Array.from(table.tHead.rows[0].cells);
   heads.forEach(function (head, column) {
+    if (head.querySelector("svg")) return;
     var button = document.createElement("button");
     button.type = "button";
     button.append.apply(button, Array.from(head.childNodes));
@@ -46,6 +47,7 @@ addEventListener("DOMContentLoaded", function () {
     });
   });
   function filter() {
+    if (location.hash && location.hash.indexOf("=") < 0) return;  // a place on the page
     var wanted = new URLSearchParams(location.hash.slice(1));
     Array.from(body.rows).forEach(function (row) {
       row.hidden = ["factor", "verdict"].some(function (key) { return wanted.get(key) && row.dataset[key] !== wanted.get(key); });
