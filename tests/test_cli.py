@@ -16,7 +16,7 @@ import click
 import pytest
 from fakes import Outcome, pgbench_output
 
-from benchlib import cli as commands
+from benchlib import cli as command_module
 from benchlib.cli import cli
 from benchlib.errors import StudyError
 from benchlib.levers import doctor
@@ -314,7 +314,7 @@ def test_texts_are_utf_8_whatever_the_terminal_s_encoding_is(data_root: Path) ->
 
 def test_on_a_terminal_nothing_is_printed_beside_the_line_of_progress(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(commands.os, "get_terminal_size", lambda _: os.terminal_size((40, 20)))
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((40, 20)))
 
     def run(listen):
         listen("trial 1")
@@ -324,7 +324,7 @@ def test_on_a_terminal_nothing_is_printed_beside_the_line_of_progress(capsys, mo
         raise StudyError("stopped")
 
     with pytest.raises(StudyError):
-        commands._echo_with_progress(run)
+        command_module._echo_with_progress(run)
     out = capsys.readouterr()
     assert out.out == "failed: mine\n"
     assert out.err.replace("\r\x1b[2K", "") == "trial 1\ntrial 2 · done\ntrial 3\n"

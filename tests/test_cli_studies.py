@@ -129,6 +129,7 @@ FILES = {
         ("import nope.zip", "does not exist"),
         ("check nope", "no study 'nope'"),
         ("check one --tolerance much", "expected percent, such as 3"),
+        ("check one --tolerance=-5", "expected percent, such as 3"),
         ("check one --tolerance inf", "expected percent, such as 3"),
         ("compare one", "'one' is compared with other studies: name one of them too"),
         ("history nope", "no study of a notebook 'nope' is saved"),

@@ -154,7 +154,7 @@ def _percent(_context: click.Context, _option: click.Parameter, text: str | None
     if text is None:
         return None
     with contextlib.suppress(ValueError):
-        if math.isfinite(share := float(text.rstrip(" %")) / 100):
+        if 0 <= (share := float(text.rstrip(" %")) / 100) < math.inf:
             return share
     raise click.BadParameter(f"expected percent, such as 3 or '3 %', not {text!r}")
 

@@ -72,7 +72,7 @@ def analyze(
         for warning in analysis.warnings:
             echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
     if check:
-        from benchlib.report.gate import gated, status, written
+        from benchlib.report.gate import NO_REFERENCE, UNKNOWN, gated, status, written
 
         rows: list[dict[Any, Any]] = effects[answering | effects["level"].isin(analysis.controls)].to_dict(
             "records"
@@ -81,6 +81,8 @@ def analyze(
             row["limit"] = " ".join(doubt.text for doubt in analysis.doubts(row["level"]))
         attrs = {str(name): value for name, value in effects.attrs.items()}
         gated_rows = gated(trials.name, rows, attrs, analysis.margin)
+        lost = (each.level for each in analysis.warnings if each.code == "no_reference")
+        gated_rows += [(UNKNOWN, trials.name, str(level), "", NO_REFERENCE) for level in lost]
         echo(written(gated_rows), err=as_json)
         sys.exit(status(gated_rows))
 

@@ -109,7 +109,9 @@ class Written(Change):
             except ValueError as reason:
                 raise StudyError(f"{self.path} leads elsewhere: {reason}") from None
             except OSError as reason:
-                if reason.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+                # a controller is busy if other groups use it by now
+                used = reason.errno == errno.EBUSY and self.path.name == "cgroup.subtree_control"
+                if not used and reason.errno not in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
                     raise
 
 

@@ -130,7 +130,9 @@ def allow_open_files() -> None:
 def admit_servers(folder: Path) -> None:
     """Let only the servers' user pass through a folder."""
     if user := server_user():
-        files.give(folder, group=pwd.getpwnam(user).pw_gid, mode=0o710)
+        needed = "the capabilities CHOWN, SETUID and SETGID are needed, or an ordinary user"
+        with os_errors_as(PreflightError, f"root may not give {folder} to {user}: {needed}"):
+            files.give(folder, group=pwd.getpwnam(user).pw_gid, mode=0o710)
 
 
 @dataclass(frozen=True)

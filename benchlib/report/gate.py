@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchlib.errors import StudyError
+from benchlib.plan.planning import answer_words
 from benchlib.plan.words import printable
 from benchlib.report.model import change_words
 from benchlib.report.page import render
@@ -13,6 +14,7 @@ from benchlib.stats.gate import PASSED, SLOWER, UNKNOWN, gate
 from benchlib.study.store import StudyFolder
 
 NOISE = "noise"
+NO_REFERENCE = "no verdict: the level that it is compared with has no good trial"
 Row = tuple[str, ...]
 """A comparison in words: outcome (of a control ``noise``), study, comparison, change, reason."""
 _NO_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -36,6 +38,9 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
     limit, attrs = data.margin if tolerance is None else tolerance, data.model_dump()
     gated_rows = gated(name, [row.model_dump() for row in counting], attrs, limit)
     unknown = [(level, f"left out: {why}") for level, why in data.left_out.items()]
+    study, there = StudyFolder(name).read(), {row.level for row in data.comparisons}
+    if not study.declared.screen:
+        unknown += [(level, NO_REFERENCE) for level in answer_words(study) if level not in there]
     if data.complete:
         unknown.insert(0, ("every trial", f"not complete: {data.complete}"))
     if by_query:

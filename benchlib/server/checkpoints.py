@@ -1,6 +1,8 @@
 """Checkpoints in a server's log (``log_checkpoints``), PostgreSQL 10 and later."""
 
 import re
+from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -12,10 +14,16 @@ _LINE = re.compile(
 )
 
 
-def shortened(log: str, limit: int) -> str:
-    """Return a log's last ``limit`` characters after its earlier checkpoint lines."""
-    early = log[: max(len(log) - limit, 0)].splitlines(keepends=True)
-    return "".join(line for line in early if "checkpoint" in line) + log[-limit:]
+def shortened(lines: Iterable[str], limit: int) -> str:
+    """Return a log's last lines, of about ``limit`` characters, after its earlier checkpoint lines."""
+    early, last, size = list[str](), deque[str](), 0
+    for line in lines:
+        last.append(line)
+        size += len(line)
+        while size - len(last[0]) >= limit:
+            size -= len(last[0])
+            early += [gone] if "checkpoint" in (gone := last.popleft()) else []
+    return "".join([*early, *last])
 
 
 def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from benchlib.host.shell import Process, Shell, admit_servers, error_lines, serv
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
+from benchlib.server.checkpoints import shortened
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation, runnable_by
 from benchlib.server.server import Server, Session, asking, open_session
@@ -247,6 +248,12 @@ class Cluster(Server):
     def log_text(self, offset: int = 0) -> str:
         """Return the log from a byte offset on."""
         return log_text(self.shell, self.log, offset)
+
+    def log_end(self, offset: int, limit: int) -> str:
+        """Return the last characters of the log from a byte offset on, and all its checkpoints before them."""
+        with _opened_log(self.shell, self.log) as file:
+            file.seek(offset)
+            return shortened((line.decode(errors="replace") for line in file), limit)
 
     def log_size(self) -> int:
         """Return the log's length in bytes."""

@@ -25,7 +25,7 @@ from benchlib.server.brakes import Brakes, braking
 from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
-from benchlib.server.server import Server, Session, asking, fetch, read_sql, reason_of
+from benchlib.server.server import LOCAL, Server, Session, asking, fetch, read_sql, reason_of
 
 _OLDEST = 10
 _RUNS = 0x62656E63
@@ -179,7 +179,7 @@ class Remote(Server):
             super().vacuum(options)
             return
         for table in self.query(read_sql("schema_tables")):
-            self.execute(f"VACUUM ({options}) {table['name']}")
+            self.execute(LOCAL, f"VACUUM ({options}) {table['name']}")
 
     @property
     def connection(self) -> Connection:

@@ -19,6 +19,8 @@ from benchlib.plan.settings import shown
 Session = psycopg.Connection[Any]
 """A connection to a server."""
 
+LOCAL = "SET synchronous_commit = local"
+"""No replica is waited for."""
 DATABASE = "bench"
 """The load's database in an embedded cluster."""
 
@@ -101,8 +103,8 @@ class Server:
                 connection.execute(statement)
 
     def vacuum(self, options: str) -> None:
-        """Vacuum all tables of the load."""
-        self.execute(f"VACUUM ({options})")
+        """Vacuum all tables of the load; no replica is waited for."""
+        self.execute(LOCAL, f"VACUUM ({options})")
 
     @property
     def major(self) -> int:

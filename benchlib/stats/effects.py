@@ -1,5 +1,6 @@
 """Frames of effects from frames of trials."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,10 +14,10 @@ from benchlib.stats.analysis import Analysis
 from benchlib.stats.crossed import single_contrasts
 from benchlib.stats.limits import ANSWER, Concern
 from benchlib.stats.multiple import holm
-from benchlib.stats.sequential import decide
+from benchlib.stats.sequential import ALPHA, decide
 from benchlib.stats.strata import analyze_strata
 from benchlib.stats.survey import survey
-from benchlib.stats.trials import read_trials
+from benchlib.stats.trials import read_trials, usable
 from benchlib.stats.verdicts import analyze, percent
 
 EFFECTS = "effects"
@@ -86,12 +87,19 @@ def judge(
         doubted = trials[["level", "doubt"]].dropna().drop_duplicates().astype(str)
         doubts = doubted[doubted["doubt"].ne("")].itertuples(index=False)
         concerns = [*concerns, *(Concern("doubt", why, grave=True, level=level) for level, why in doubts)]
-    arguments |= {"baseline": str(baseline), "controls": tuple(map(str, controls)), "concerns": concerns}
+    arms = (str(baseline), *map(str, controls))
+    arguments |= {"baseline": arms[0], "controls": arms[1:], "concerns": concerns}
+    if not {"block", "level", arguments.get("metric", "tps")} <= {*trials} or not {*arms} <= {
+        *trials["level"]
+    }:
+        return analyze(trials, against=against, alpha=alpha, **arguments)  # which names what is missing
     if repeats:
         return survey(trials, repeats=repeats, against=against, alpha=alpha, **arguments)
     if looks:
         if against:
             raise InputError("looks judge all levels against one baseline: leave out 'against'")
+        if not math.isclose(alpha, ALPHA):
+            raise InputError(f"looks share an error rate of {ALPHA:g}: leave out alpha")
         return decide(trials, looks, **arguments)[0]
     if "part" in trials and trials["part"].nunique() > 1:
         parts = trials.drop_duplicates("level").astype({"part": str})
@@ -157,8 +165,11 @@ def screen(
         InputError: the trials are not those of the design.
     """
     measured = foreign_metric(metric)
-    trials = trials[trials["level"].isin(signs.index)]  # without the controls
-    data = read_trials(trials, str(signs.index[0]), (), metric)
+    measured_levels = {*usable(trials, metric)["level"]} if metric in trials else {*signs.index}
+    kept = [str(name) for name in signs.index if name in measured_levels] or [*map(str, signs.index)]
+    lost = [Concern("few_trials", "0", level=str(name)) for name in signs.index if name not in kept]
+    trials = trials[trials["level"].isin(kept)]  # without the controls
+    data = read_trials(trials, kept[0], (), metric)
     coded = np.column_stack([np.ones(data.values.shape[1]), signs.loc[list(data.values)]])
     if np.linalg.matrix_rank(coded) < coded.shape[1]:
         raise InputError("the trials cannot separate the changes of this screening; more levels are needed")
@@ -167,8 +178,10 @@ def screen(
     effects["p_adjusted"] = holm(effects["p_value"].to_list())
     size = np.log1p(effects["percent_change"] / 100).abs()
     effects = effects.iloc[np.argsort(-size)].rename_axis("level").reset_index()
-    significant = effects["p_adjusted"] < alpha
-    named = significant if significant.any() else effects.index == 0
+    # each level is a part of every effect
+    doubted = "doubt" in trials and bool(trials["doubt"].fillna("").ne("").any())
+    significant = (effects["p_adjusted"] < alpha) & (not doubted)
+    named = significant if significant.any() or doubted else effects.index == 0
     sides = signs.loc[list(data.values), effects["level"]].to_numpy()
     means = [[np.nanmean(data.values.to_numpy()[:, side == sign]) for side in sides.T] for sign in (-1, 1)]
     up, down = measured.directions
@@ -180,10 +193,15 @@ def screen(
         n=int(data.values.count().min()),  # each effect uses all levels
         base=means[0],
         mean=means[1],
-        verdict=np.where(significant, np.where(effects["percent_change"] > 0, up, down), "inconclusive"),
+        verdict=np.where(
+            significant,
+            np.where(effects["percent_change"] > 0, up, down),
+            "invalid" if doubted else "inconclusive",
+        ),
     )
     facts = {"baseline": "without it", "controls": [], "margin": margin, "alpha": alpha, "blocks": blocks}
-    return _with_facts(effects.reindex(columns=COLUMNS), measured, warnings=[], **facts)
+    warnings = [concern.record() for concern in (*data.concerns, *lost)]
+    return _with_facts(effects.reindex(columns=COLUMNS), measured, warnings=warnings, **facts)
 
 
 def _with_facts(effects: pd.DataFrame, metric: Metric, **facts: Any) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from benchlib.stats.between import ENDS
 from benchlib.stats.effects import compare
+from benchlib.stats.trials import usable
 
 
 def steps(
@@ -28,9 +29,8 @@ def steps(
     Raises:
         InputError: invalid trials or arguments.
     """
-    usable = trials.dropna(subset=[arguments.get("metric", "tps")])
-    usable = usable[usable["error"].isna()] if "error" in usable else usable
-    measured = design[design.index.isin(usable["level"]) & ~design.duplicated()]
+    good = usable(trials, arguments.get("metric", "tps"))
+    measured = design[design.index.isin(good["level"]) & ~design.duplicated()]
     rest = [name for name in design if name != along]
     rows = [list(cells.index) for _, cells in measured.groupby(rest, sort=False)]
     before = {str(level): str(other) for row in rows for other, level in pairwise(row)}

@@ -49,7 +49,7 @@ def decide(
         plan_looks(1 + len(controls) + max(len(family), 1), len(controls), tuple(looks))[look]
         for family in (answering, compared - answering or answering)
     )
-    rates: dict[str, Any] = {"alpha": alpha, "exploratory_alpha": exploratory_alpha}
+    rates: dict[str, Any] = {"alpha": alpha, "exploratory_alpha": exploratory_alpha, "control_alpha": alpha}
     analysis = analyze(trials, controls=controls, answers=answers, **rates, **arguments)
     verdicts = set(analysis.table.set_index("level")["verdict"][[*answering]])
     if blocks >= looks[-1]:

@@ -10,6 +10,7 @@ from benchlib.errors import InputError
 from benchlib.plan.design import references
 from benchlib.stats.analysis import Analysis
 from benchlib.stats.limits import Concern
+from benchlib.stats.trials import usable
 from benchlib.stats.verdicts import analyze
 
 
@@ -33,12 +34,11 @@ def analyze_strata(
     Raises:
         InputError: as ``analyze``, or no comparison is possible yet.
     """
-    good = trials.dropna(subset=[arguments.get("metric", "tps")])
-    usable = set(good["level"] if "error" not in good else good.loc[good["error"].isna(), "level"])
-    measured = set(trials["level"]) - ({*controls} - usable)
+    good = {*usable(trials, arguments.get("metric", "tps"))["level"]}
+    measured = set(trials["level"]) - ({*controls} - good)
     controls = [name for name in controls if name in measured]
     wanted = references([name for name in strata if name in measured], (baseline, *controls), against)
-    pairs = {name: other for name, other in wanted.items() if other in usable}
+    pairs = {name: other for name, other in wanted.items() if other in good}
     lost = wanted.keys() - pairs.keys()  # a level without its reference is not compared
     concerns = [*concerns, *(Concern("no_reference", level=name) for name in wanted if name in lost)]
     used = {baseline, *controls, *pairs, *pairs.values()}

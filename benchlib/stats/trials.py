@@ -39,6 +39,12 @@ class Trials:
         return fit_blocks(self.logs, self.hosts)
 
 
+def usable(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the trials that did not fail and have a value."""
+    good = trials.dropna(subset=[metric])
+    return good[~_failed(good["error"])] if "error" in good else good
+
+
 def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], metric: str) -> Trials:
     """Check a frame; rows with an ``error`` or without a value are omitted and reported.
 
@@ -60,25 +66,25 @@ def read_trials(frame: pd.DataFrame, baseline: str, controls: Sequence[str], met
     labels = frame.reset_index(drop=True)[["block", "level"]].astype({"level": str})
     failed = _failed(frame["error"]) if "error" in frame else np.zeros(len(frame), dtype=bool)
     missing = _blank(frame[metric]) & ~failed
-    usable = labels[~failed & ~missing]
-    value = pd.to_numeric(frame[metric], errors="coerce").to_numpy(dtype=float, na_value=np.nan)[usable.index]
-    for row in usable.index[~((value > 0) & np.isfinite(value))]:
+    good = labels[~failed & ~missing]
+    value = pd.to_numeric(frame[metric], errors="coerce").to_numpy(dtype=float, na_value=np.nan)[good.index]
+    for row in good.index[~((value > 0) & np.isfinite(value))]:
         raise InputError(
             f"{_where(labels, row)}: {metric} is {frame[metric].iloc[row]}, but only positive finite numbers can be "
             "compared as ratios; leave a failed trial's cell empty"
         )
-    levels = _level_order(frame["level"].dtype, labels, usable, [baseline, *controls], metric)
-    for row in usable.index[usable.duplicated()]:
+    levels = _level_order(frame["level"].dtype, labels, good, [baseline, *controls], metric)
+    for row in good.index[good.duplicated()]:
         raise InputError(
             f"{_where(labels, row)} repeats an earlier row; a block holds each level once "
             "(a repetition is a block of its own)"
         )
-    blocks = list(dict.fromkeys(usable["block"]))
+    blocks = list(dict.fromkeys(good["block"]))
     with suppress(TypeError):  # mixed labels keep their order
         blocks = sorted(blocks, key=_natural)
     index = pd.Index(blocks, tupleize_cols=False)
     values = np.full((len(blocks), len(levels)), np.nan)
-    values[index.get_indexer_for(usable["block"]), pd.Index(levels).get_indexer(usable["level"])] = value
+    values[index.get_indexer_for(good["block"]), pd.Index(levels).get_indexer(good["level"])] = value
     concerns = (
         *_left_out("failed_trials", labels[failed], len(frame), frame.get("error")),
         *_left_out("missing_values", labels[missing], len(frame)),

@@ -49,11 +49,12 @@ def analyze(
     answers: Collection[str] = (),
     exploratory_alpha: float | None = None,
     families: Sequence[int] = (1, 1),
+    control_alpha: float = 0.05,
 ) -> Analysis:
     """Return the verdicts on trials with columns ``block``, ``level`` and the metric.
 
-    - ``controls``: A/A arms of the baseline. One that differs at a fifth of ``alpha`` invalidates all
-      verdicts.
+    - ``controls``: A/A arms of the baseline. One that differs at a fifth of ``control_alpha`` invalidates
+      all verdicts.
     - ``margin``: the smallest fraction that matters. ``alpha``: a family's error rate.
     - ``answers``: levels declared before the study ran, a family of their own; other levels are the
       exploratory family, at ``exploratory_alpha`` if given. Without them there is one family.
@@ -100,7 +101,7 @@ def analyze(
         found = compare(judged, own, rate, margin, one_reference=one, families=max(parts, 1))
         of_families.append(found.set_axis(names).assign(alpha=rate, family=kind))
     rows = pd.concat(of_families).loc[list(pairs)]
-    warnings += _control_concerns(rows.loc[list(controls)], blocks, alpha)
+    warnings += _control_concerns(rows.loc[list(controls)], blocks, control_alpha)
 
     table = data.values.agg(["count", "mean", "std"]).T.set_axis(["n", "mean", "sd"], axis=1)
     table = table.astype({"n": int}).assign(cv=100 * table["sd"] / table["mean"])

@@ -109,12 +109,13 @@ class _Driver:
                 if share.task:
                     if share.task.done() or addresses.get(host) != share.address:
                         self._end(host, share)
+                elif host in addresses and one_at_a_time and any(other.task for other in waiting.values()):
+                    share.away_s = share.away_s and now  # it only waits for its turn
                 elif share.away_s is not None and now - share.away_s > limit_s:
                     lost.append(share.why)
                     share.blocks = []
                 elif host in addresses:
-                    if not (one_at_a_time and any(other.task for other in waiting.values())):
-                        self._start(host, share, addresses[host])
+                    self._start(host, share, addresses[host])
                 elif share.away_s is None:
                     share.away_s, share.why = now, f"{host}: no worker of it is connected"
                     self.progress.report(f"{share.why}: waiting for it")
@@ -149,7 +150,7 @@ class _Driver:
                 share.losses, share.away_s = 0, None
 
     def _save(self, host: str, measurement: Measurement, raw: Mapping[str, bytes]) -> None:
-        with tempfile.TemporaryDirectory(prefix="benchlib-") as folder:
+        with self.folder.disk(), tempfile.TemporaryDirectory(prefix="benchlib-") as folder:
             for name, content in raw.items():
                 if name.startswith(".") or "/" in name:
                     raise StudyError(f"{host} sent a file named {files.one_line(name)}: want a plain name")

@@ -28,10 +28,10 @@ from benchlib.load.tool import ending
 from benchlib.plan.level import Level
 from benchlib.plan.model import SampleQuery
 from benchlib.plan.workload import Invariant, Script, Workload
-from benchlib.server.checkpoints import shortened
 from benchlib.server.cluster import Cluster
 from benchlib.server.remote import Remote
 from benchlib.server.schema import SchemaCost, change_schema
+from benchlib.server.server import LOCAL
 from benchlib.server.statistics import BESIDE, end_load, kernel_files, sampled, waits
 from benchlib.server.templates import Templates
 from benchlib.study.records import ReplicaReadings
@@ -110,7 +110,7 @@ class Environment:
         truncate = [f"TRUNCATE {', '.join(work.truncate)}"] if work.truncate else []
         vacuum = [f"VACUUM (ANALYZE) {table}" for table in (*work.vacuum, *work.truncate) if table]
         with self.uncapped():
-            self.server.execute("SET synchronous_commit = local", *truncate, *vacuum, as_load=True)
+            self.server.execute(LOCAL, *truncate, *vacuum, as_load=True)
             if "" in work.vacuum:
                 self.server.vacuum("ANALYZE")
             self.checkpoint()
@@ -150,7 +150,7 @@ class Environment:
             yield
         finally:
             if self.site:
-                files.write(path, shortened(self.site.cluster.log_text(offset), limit))
+                files.write(path, self.site.cluster.log_end(offset, limit))
 
     @contextlib.contextmanager
     def watched(self, warnings: list[str], keep: Path | None = None) -> Iterator[Check]:

@@ -23,6 +23,8 @@ from benchlib.study.calls import Call, answer
 from benchlib.study.worker import worker_task
 
 _CONNECT_LIMIT_S = 30
+_PATIENCE = {"connect_timeout": 30, "login_timeout": 30, "keepalive_interval": 15}
+"""Options of asyncssh that a fleet may change."""
 _ASK_LIMIT_S = 300
 _NO_WORKER_S = 60.0
 # By default Dask silently runs a lost task again elsewhere; here the driver decides. Its profiler wakes every
@@ -115,7 +117,11 @@ class Hosts:
         common |= {} if self.fleet.insecure else {"protocol": "tls://"}
 
         def node(cls: Any, address: str | None, **extra: Any) -> dict[str, Any]:
-            options = {"address": address, "connect_options": self.fleet.ssh, "kwargs": common | extra}
+            options = {
+                "address": address,
+                "connect_options": _PATIENCE | self.fleet.ssh,
+                "kwargs": common | extra,
+            }
             return {"cls": cls, "options": options}
 
         hosts = self.fleet.hosts

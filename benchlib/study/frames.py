@@ -153,7 +153,9 @@ class OpenStudy:
         """Two-valued grid dimensions by level, coded −1 (first value) and +1."""
         design = self.design
         two = design.loc[:, design.nunique() == 2]
-        return two.ne(two.iloc[0] if len(two) else 0).astype(int) * 2 - 1
+        declared = {name: design.attrs["order"].get(name, [*two[name]]) for name in two}
+        first = {name: next(end for end in ends if end in {*two[name]}) for name, ends in declared.items()}
+        return two.ne(pd.Series(first, dtype=object)).astype(int) * 2 - 1
 
     # --- running --------------------------------------------------------------------
 

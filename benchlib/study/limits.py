@@ -36,6 +36,7 @@ def limits(
     if experiment.study.declared.screen:  # the answers are changes, and each level is a part of every answer
         concerned |= {*factor.levels}
     warnings = effects.attrs.get("warnings", ())
+    concerned |= {each["level"] for each in warnings if each["code"] == "no_reference"}  # it has no row
     concerns = [
         *(Concern(w["code"], w["value"], w["grave"], w["level"]) for w in warnings if w["code"] != "doubt"),
         *experiment.concerns,
@@ -45,9 +46,10 @@ def limits(
         *_of_queries(experiment.plan, effects, queries),
     ]
     concerns = sorted((c for c in concerns if c.level in concerned), key=lambda concern: concern.order)
+    everywhere = {None, *factor.controls}
     pairs, by_level, unmet = factor.pairs(), dict[str, str](), dict[str, str]()
     for level, against in zip(answers["level"], answers["against"], strict=True):
-        own = (c for c in concerns if c.level in (level, against) or (c.grave and c.level is None))
+        own = (c for c in concerns if c.level in (level, against) or (c.grave and c.level in everywhere))
         by_level[level] = next((c.text for c in own), "")
         # the conditions of a reference that is compared itself are reported there
         sides = {level} if against in pairs else {level, against}

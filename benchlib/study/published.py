@@ -16,6 +16,7 @@ from benchlib.errors import InputError
 from benchlib.plan.metrics import MOST_STATED, percent_words
 from benchlib.plan.model import among
 from benchlib.stats.effects import compare
+from benchlib.stats.limits import BY_HOST, STANDS_OUT
 from benchlib.study.store import project_root
 
 _INVALID = "cannot tell: the comparison is invalid"
@@ -96,9 +97,14 @@ def _change(figure: Any, effects: pd.DataFrame, trials: pd.DataFrame) -> Change 
         part = trials[trials["level"].isin([figure.level, figure.against])]
         try:
             alpha = effects.attrs.get("alpha", 0.05)
-            found = compare(part, baseline=figure.against, metric=figure.metric, alpha=alpha)
+            given = {"alpha": alpha, "margin": effects.attrs.get("margin", 0.03)}
+            found = compare(part, baseline=figure.against, metric=figure.metric, **given)
         except InputError:  # a level or its metric is missing
             return None
+        if any(
+            each["code"] == "control_differs" and each["grave"] for each in effects.attrs.get("warnings", ())
+        ):
+            found["verdict"] = "invalid"
     row: Change = found.iloc[0].to_dict()
     return row if math.isfinite(row["percent_change"]) else None
 
@@ -138,6 +144,8 @@ def _compared(figure: Any, change: Change, margin: float) -> str:
     low, high, verdict = change["ci_low"], change["ci_high"], change["verdict"]
     if verdict == "invalid":
         return _INVALID
+    if verdict in (BY_HOST, STANDS_OUT):
+        return f"cannot tell: the measured comparison {verdict}"
     least, most = _range(figure)
     if figure.direction == "-":
         low, high, least, most = -high, -low, -most, -least

@@ -121,6 +121,12 @@ def _on_servers(hosts: Hosts | None, function: Callable[..., Any], *arguments: A
     return hosts.ask_servers(function, *arguments) if hosts else {"": function(*arguments)}
 
 
+def software(plan: Plan) -> tuple[list[str], str]:
+    """Return the servers and the load tool that a plan uses here."""
+    servers = {one.label for one in installations(plan).values()}
+    return sorted(servers), f"pgbench of {find_pgbench(abroad=plan.abroad).label}"
+
+
 def provenance(study: Study) -> dict[str, Any]:
     """Return a study's machine and software, without paths and machine names."""
     plan = study.plan
@@ -141,7 +147,7 @@ def provenance(study: Study) -> dict[str, Any]:
             for i in sorted(set(installations(plan).values()), key=lambda i: i.label)
         ],
         "targets": {target_words(plan, target): Remote(target).identity() for target in servers},
-        "load_tool": f"pgbench of {find_pgbench(abroad=plan.abroad).label}",
+        "load_tool": software(plan)[1],
         **({"builds_differ": differ} if differ else {}),
         **({"builds": own} if (own := builds(plan)) else {}),
     }  # fmt: skip
@@ -269,6 +275,19 @@ class Runner:
         if retries or requested.blocks > kept.blocks or missing(kept, measured):
             self.check_host()
             self.preflight()
+            self._check_software()
+
+    def _check_software(self) -> None:
+        """Check that the trials to come have the servers and the load tool of those before."""
+        begun, study = self.experiment.study.provenance, self.experiment.study
+        before = [str(one["label"]) for one in begun.get("servers", ())], begun.get("load_tool")
+        for now in _on_servers(self.hosts, software, study.plan).values() if before[1] else ():
+            if now != before:
+                names, new = (", ".join([*servers, str(tool)]) for servers, tool in (before, now))
+                raise InputError(
+                    f"study '{self.experiment.folder.name}' was begun with {names}, here is {new}: "
+                    "install what it was begun with, or choose another name (-p study NAME)"
+                )
 
     def _check_builds(self) -> None:
         begun, checksums = self.experiment.study.provenance.get("builds", {}), dict[str, dict[str, str]]()

@@ -49,6 +49,21 @@ def test_a_screening_finds_the_few_large_effects():
         screen(trials[trials["level"].isin(design.index[:8])], design)
 
 
+def test_a_doubt_about_any_level_makes_a_screening_invalid_and_a_lost_level_does_not():
+    design = screened([f"f{i}" for i in range(9)])
+    trials = run(design, {("f2",): 0.15}, blocks=2, sd=0.02)
+    reasons = trials["level"].map({design.index[3]: "the load tool was busy"}).astype(object)
+    doubted = screen(trials.assign(doubt=reasons), design)
+    assert {*doubted["verdict"]} == {"invalid"}
+    assert not doubted["answer"].any()
+    for name in (design.index[0], design.index[5]):
+        failed = trials["level"].eq(name)
+        without = screen(trials.assign(tps=trials["tps"].mask(failed), error=np.where(failed, "gone", None)), design)
+        assert without.set_index("level").loc["f2", "verdict"] == "faster"
+        assert without["ci_low"].notna().all()
+        assert [w["level"] for w in without.attrs["warnings"] if w["code"] == "few_trials"] == [name]
+
+
 def test_ladder_steps_and_totals(make_trials):
     steps = ["start", "plus memory", "plus wal", "plus sync"]
     true = {"plus memory": 0.1, "plus wal": 0.1, "plus sync": 0.4}

@@ -162,3 +162,32 @@ def test_planned_looks_spend_alpha_and_a_study_that_stops_says_so(make_trials):
     assert by_level(effects)["verdict"]["x"] == "faster"
     with pytest.raises(InputError, match="against"):
         compare(trials, **ONE, looks=(3, 5), against={"x": "base"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"baseline": "typo"}, "unknown baseline 'typo'"),
+        ({**ONE, "controls": ["kontrol"]}, "unknown control 'kontrol'"),
+        ({**ONE, "metric": "latency_p90_ms"}, "one column 'latency_p90_ms'"),
+        ({**ONE, "looks": (3, 5), "alpha": 0.01}, "leave out alpha"),
+    ],
+)
+@pytest.mark.parametrize("part", [{}, {"part": ["a", "a", "b", "b"] * 5}], ids=["whole", "parts"])
+def test_a_wrong_argument_is_named_whatever_the_analysis(make_trials, arguments, message, part):
+    trials = make_trials(["base", "control", "x", "y"]).assign(**part)
+    with pytest.raises(InputError, match=message):
+        compare(trials, **arguments)
+
+
+def test_a_lower_error_rate_does_not_hide_that_the_control_differs(make_trials):
+    told = list[bool]()
+    for effect in (0.005, 0.01, 0.015, 0.02, 0.03):
+        trials = make_trials(["base", "control", "x"], blocks=10, sd=0.01, effects={"control": effect}, seed=2)
+        graves = [
+            [w["grave"] for w in compare(trials, **ONE, alpha=alpha).attrs["warnings"] if w["code"] == "control_differs"]
+            for alpha in (0.05, 0.005)
+        ]
+        assert graves[0] == graves[1]
+        told += graves[0]
+    assert any(told)

@@ -1,10 +1,12 @@
 """Provenance: every server with its build, and no path."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from benchlib.errors import InputError
 from benchlib.plan.level import Level
 from benchlib.server.installations import Installation
 from benchlib.study import preflight, runs
@@ -51,3 +53,21 @@ def test_builds_differ_only_where_levels_are_compared_with_each_other(plan_of) -
     assert "gcc 7 -Os" in preflight.builds_differ(plan)
     apart = plan.factor.model_copy(update={"against": {"old, twice": "old"}})
     assert preflight.builds_differ(plan.model_copy(update={"factor": apart})) is None
+
+
+def test_a_study_goes_on_with_the_servers_and_the_load_tool_it_was_begun_with(study_of, monkeypatch) -> None:
+    origin = {
+        "servers": [{"label": "PostgreSQL 18.4 (wheel)"}],
+        "load_tool": "pgbench of PostgreSQL 18.4 (wheel)",
+    }
+    study = study_of().changed(provenance=origin)
+    runner = runs.Runner(SimpleNamespace(study=study, folder=SimpleNamespace(name="small")))  # type: ignore[arg-type]
+    for version, refused in (("18.4", False), ("18.5", True)):
+        found = [f"PostgreSQL {version} (wheel)"], f"pgbench of PostgreSQL {version} (wheel)"
+        monkeypatch.setattr(runs, "software", lambda plan, found=found: found)
+        with (
+            pytest.raises(InputError, match=r"begun with PostgreSQL 18\.4 .* here is PostgreSQL 18\.5")
+            if refused
+            else nullcontext()
+        ):
+            runner._check_software()
