@@ -160,8 +160,15 @@ def _start_guardian(folder: Path, lock: int) -> int:
     """Return its pipe, once ready."""
     reading, writing = os.pipe()
     # it works in another folder, and may have to connect to a server
-    names = ("PGSERVICEFILE", "PGPASSFILE", "PGSYSCONFDIR", "PGSSLCERT", "PGSSLKEY")
-    paths = {name: str(Path(os.environ[name]).absolute()) for name in names if os.environ.get(name)}
+    names = (
+        *("PGSERVICEFILE", "PGPASSFILE", "PGSYSCONFDIR"),
+        *("PGSSLCERT", "PGSSLKEY", "PGSSLROOTCERT", "PGSSLCRL", "PGSSLCRLDIR"),
+    )
+    paths = {
+        name: str(Path(os.environ[name]).absolute())
+        for name in names
+        if os.environ.get(name) not in (None, "", "system")
+    }
     try:
         subprocess.run(
             [sys.executable, "-m", GUARDIAN, str(folder), lock_scope()],

@@ -32,7 +32,7 @@ from benchlib.server.cluster import Cluster
 from benchlib.server.installations import Installation, fetched_root, installations
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.server.server import DATABASE, asking, fetch, reason_of
+from benchlib.server.server import DATABASE, asking, fetch, reason_of, refuse_pooler
 
 OWNER = "benchlib_owner"
 """The role that restores dumps and runs the statements of levels."""
@@ -60,6 +60,7 @@ _DROPPED_WHOLE = re.compile(
     rb"|(?P<clean>DROP |ALTER .* DROP |CREATE OR REPLACE VIEW |SELECT .*pg_catalog\.lo_unlink\()"
 )
 """The same on several lines, up to a semicolon; ``clean``: of pg_dump --clean, before anything is made."""
+_SORTED = re.compile(rb"CREATE DATABASE .*? (?:LOCALE|LC_COLLATE|ICU_LOCALE|BUILTIN_LOCALE) = '([^']+)'")
 _NAME = rb'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
 _ROLES = re.compile(
@@ -196,6 +197,12 @@ def restore(
         server.execute(f"ALTER ROLE {OWNER} NOSUPERUSER")  # the load has no more rights than ever
     for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
+    own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
+    if dump.collation not in ("", own):
+        tell(
+            f"the dump's database sorts by {dump.collation}, this one by {own}, in which text is faster: "
+            f"give the base 'initdb: [--locale={dump.collation}]'"
+        )
     if dump.triggers:
         tell(
             f"the dump's event triggers are left out ({dump.triggers}): they act on changes of the schema only"
@@ -224,12 +231,12 @@ def _feed(lines: Iterator[bytes], out: IO[bytes]) -> None:
 
 
 class _Dump:
-    """The SQL of a dump. ``settings``, ``triggers`` and ``version`` are known when its lines have been read."""
+    """The SQL of a dump. ``settings``, ``triggers``, ``collation`` and ``version`` are known when its lines have been read."""
 
     def __init__(self, text: Iterator[bytes], server: Cluster | Remote) -> None:
         self.text, self.server = text, server
         self.settings = list[str]()
-        self.version, self.triggers = "an unknown version", 0
+        self.version, self.triggers, self.collation = "an unknown version", 0, ""
         self._lacking, self._begun = dict[str, str](), False
 
     def lines(self) -> Iterator[bytes]:
@@ -257,6 +264,8 @@ class _Dump:
 
     def _kept(self, line: bytes) -> bytes:
         """Return the first line of a statement, or nothing."""
+        if found := _SORTED.match(line):
+            self.collation = found[1].decode(errors="replace")
         if line.startswith(b"CREATE ROLE "):
             raise InputError("the dump is of a whole cluster (pg_dumpall): dump one database with pg_dump")
         if _MAKES.match(line):
@@ -393,6 +402,7 @@ def _program(name: str, *, restricted: bool = False) -> Path:
 def _dumped(data: Data, tell: Callable[[str], None]) -> Data:
     remote = Remote(Target(server=data.service or ""))
     with asking(f"service {data.service}", PreflightError), remote.connect() as connection:
+        refuse_pooler(connection)
         connection.execute(f"SET lock_timeout = {_LOCK_LIMIT_MS}")
         sizes = fetch(connection, _TABLES_SIZE if data.tables else _DATABASE_SIZE, {"tables": [*data.tables]})
     size = int(sizes[0]["bytes"])

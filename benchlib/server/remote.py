@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import psycopg
@@ -25,7 +26,7 @@ from benchlib.server.brakes import Brakes, braking
 from benchlib.server.changes import Altered, Created, connect_to, reload
 from benchlib.server.installations import find_pgbench
 from benchlib.server.rights import Target
-from benchlib.server.server import LOCAL, Server, Session, asking, fetch, read_sql, reason_of
+from benchlib.server.server import LOCAL, Server, Session, asking, fetch, read_sql, reason_of, refuse_pooler
 
 _OLDEST = 10
 _RUNS = 0x62656E63
@@ -40,6 +41,7 @@ _NO_CHECKPOINT = (
 )
 _READS = "reads the database that is there, in read-only transactions; creates nothing"
 _OMITTED_PARAMETERS = ("service", "servicefile", "connect_timeout", "application_name")
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir")
 _INHERITED_VARIABLES = ("HOME", "KRB5CCNAME", "KRB5_CONFIG")
 _CALLS_S = 2.0
 
@@ -199,6 +201,8 @@ class Remote(Server):
         for option in psycopg.pq.Conninfo.get_defaults():
             name, value = option.keyword.decode(), parameters.get(option.keyword.decode())
             if option.envvar and value and name not in _OMITTED_PARAMETERS:
+                if name in _FILES and value != "system":  # its programs work in another folder
+                    value = str(Path(value).absolute())
                 environment[option.envvar.decode()] = value
         if self.in_place:
             environment["PGAPPNAME"] = statistics.IN_PLACE
@@ -286,6 +290,7 @@ def _reaching(target: Target) -> Iterator[Session]:
     try:
         with connect_to(target.server) as connection:
             if target.in_place:
+                refuse_pooler(connection)
                 connection.execute("SET default_transaction_read_only = on")
             yield connection
     except psycopg.Error as error:

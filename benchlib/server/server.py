@@ -11,7 +11,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from benchlib.errors import BenchlibError, ServerError, SettingError
+from benchlib.errors import BenchlibError, PreflightError, ServerError, SettingError
 from benchlib.host.shell import error_lines
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import shown
@@ -42,6 +42,15 @@ def open_session(conninfo: str = "", *, ours: bool, **parameters: Any) -> Sessio
             return psycopg.connect(conninfo, autocommit=True, **{**_CONNECTION_DEFAULTS, **parameters})
         finally:
             os.environ.update(removed)
+
+
+def refuse_pooler(session: Session) -> None:
+    """Raise PreflightError if a pooler is in between: what is set would stay with sessions of others."""
+    row = session.execute("SELECT pg_backend_pid()").fetchone()
+    if row and row[0] != session.info.backend_pid:
+        raise PreflightError(
+            "a connection pooler is in between, whose sessions others share: name the server itself"
+        )
 
 
 def read_sql(name: str) -> str:

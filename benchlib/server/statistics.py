@@ -71,7 +71,7 @@ def _await_handover(server: Server, major: int) -> None:
     # the counts of ended sessions appear late, before version 15 by up to 0.5 s
     now = server.value("SELECT clock_timestamp()")
     for _ in ticks(5.0):
-        if not server.query(_WAITS) and (
+        if not server.query(_WAITS, as_load=True) and (
             major >= 15 or server.value("SELECT pg_stat_get_snapshot_timestamp()") >= now
         ):
             return
@@ -79,7 +79,7 @@ def _await_handover(server: Server, major: int) -> None:
 
 def end_load(server: Server, name: str) -> bool:
     """End the load's sessions of this name; return whether all ended."""
-    return any(not server.query(END_LOAD.format(name=name)) for _ in ticks(60.0))
+    return any(not server.query(END_LOAD.format(name=name), as_load=True) for _ in ticks(60.0))
 
 
 def _visible(server: Server, sql: str) -> Any:
@@ -102,7 +102,7 @@ def reset(server: Server) -> None:
 @contextlib.contextmanager
 def waits(server: Server) -> Iterator[Callable[[], dict[str, list[list[Any]]]]]:
     """Yield a function that counts the load's ``sessions`` by wait event (null: CPU)."""
-    with _connected(server) as ask:
+    with _connected(server, as_load=True) as ask:
         yield lambda: {"sessions": [list(row) for row in ask(_WAITS)]}
 
 
@@ -172,9 +172,11 @@ def kernel_files(server: Server) -> Iterator[Callable[[], Files]]:
 
 
 @contextlib.contextmanager
-def _connected(server: Server, dbname: str | None = None) -> Iterator[Callable[..., list[Any]]]:
+def _connected(
+    server: Server, dbname: str | None = None, *, as_load: bool = False
+) -> Iterator[Callable[..., list[Any]]]:
     with asking():
-        connection = server.connect(dbname)  # before the load takes all connections
+        connection = server.connect(dbname, as_load=as_load)  # before the load takes all connections
 
     def ask(query: str, *parameters: object) -> list[Any]:
         with asking():

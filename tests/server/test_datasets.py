@@ -399,5 +399,10 @@ def test_code_that_a_dump_leaves_in_the_database_never_runs_as_superuser(tmp_pat
         cluster.start()
         assert statistics.explained(cluster, work, 1)
         assert cluster.value("SELECT current_user", as_load=True) == OWNER
+        with statistics.waits(cluster) as count, cluster.connect(as_load=True) as load:
+            load.execute("SET application_name = 'load'")
+            assert sum(sessions for *_, sessions in count()["sessions"]) == 1
+            assert statistics.end_load(cluster, "load")
+            assert count()["sessions"] == []
         cluster.stop()
     assert not Path(PWNED).exists()

@@ -324,3 +324,22 @@ def test_the_logs_of_a_real_server_make_workloads_that_run(started, tmp_path, mo
     assert load_workload("own.toml").name == "json"
     result = CliRunner().invoke(cli, ["workload", "check", "own.toml"])
     assert (result.exit_code, result.output.count(": runs")) == (0, len(found["json"])), result.output
+
+
+def test_a_zone_is_no_session_a_fetch_no_call_and_a_code_no_part_of_a_message(log):
+    at = "2026-01-02 12:00:00.123 +08"
+    text = (
+        f"{at} [4711] LOG:  00000: statement: SELECT a FROM t WHERE id = 1\n"
+        f"{at} [4712] LOG:  00000: execute fetch from S_1/C_2: SELECT b FROM t\n"
+        f"{at} [4711] LOG:  00000: duration: 1.000 ms\n"
+        f"{at} [4712] LOG:  00000: duration: 2.000 ms\n"
+    )
+    found = {normal: (one.calls, one.ms) for normal, one in read_log(log(text)).statements.items()}
+    assert found == {"SELECT a FROM t WHERE id = ?": (1, 1.0), "SELECT b FROM t": (0, 2.0)}
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT 'a', 'jane.doe", "SELECT E'jane.doe\\", "SELECT $$jane.doe", "SELECT 1 /* jane.doe"]
+)
+def test_what_a_cut_leaves_open_is_no_part_of_a_normalised_statement(sql):
+    assert "jane" not in normalised(sql)

@@ -58,7 +58,9 @@ def test_a_doubt_about_any_level_makes_a_screening_invalid_and_a_lost_level_does
     assert not doubted["answer"].any()
     for name in (design.index[0], design.index[5]):
         failed = trials["level"].eq(name)
-        without = screen(trials.assign(tps=trials["tps"].mask(failed), error=np.where(failed, "gone", None)), design)
+        without = screen(
+            trials.assign(tps=trials["tps"].mask(failed), error=np.where(failed, "gone", None)), design
+        )
         assert without.set_index("level").loc["f2", "verdict"] == "faster"
         assert without["ci_low"].notna().all()
         assert [w["level"] for w in without.attrs["warnings"] if w["code"] == "few_trials"] == [name]

@@ -183,9 +183,15 @@ def test_a_wrong_argument_is_named_whatever_the_analysis(make_trials, arguments,
 def test_a_lower_error_rate_does_not_hide_that_the_control_differs(make_trials):
     told = list[bool]()
     for effect in (0.005, 0.01, 0.015, 0.02, 0.03):
-        trials = make_trials(["base", "control", "x"], blocks=10, sd=0.01, effects={"control": effect}, seed=2)
+        trials = make_trials(
+            ["base", "control", "x"], blocks=10, sd=0.01, effects={"control": effect}, seed=2
+        )
         graves = [
-            [w["grave"] for w in compare(trials, **ONE, alpha=alpha).attrs["warnings"] if w["code"] == "control_differs"]
+            [
+                w["grave"]
+                for w in compare(trials, **ONE, alpha=alpha).attrs["warnings"]
+                if w["code"] == "control_differs"
+            ]
             for alpha in (0.05, 0.005)
         ]
         assert graves[0] == graves[1]

@@ -102,5 +102,11 @@ def test_sign_and_interval_say_whether_a_published_change_is_there(tmp_path, pub
 @pytest.mark.parametrize("verdict", ["stands out", "differs by host"])
 def test_what_is_not_confirmed_or_differs_between_hosts_cannot_tell(verdict):
     figure = pd.Series({"direction": "+", "unit": "%", "value": 10.0, "low": math.nan, "high": math.nan})
-    change = {"percent_change": 3.0, "ci_low": -1.0, "ci_high": 7.0, "verdict": verdict, "mde_percent": math.nan}
+    change = {
+        "percent_change": 3.0,
+        "ci_low": -1.0,
+        "ci_high": 7.0,
+        "verdict": verdict,
+        "mde_percent": math.nan,
+    }
     assert agreement(figure, change, 0.03).startswith("cannot tell")

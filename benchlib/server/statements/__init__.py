@@ -16,7 +16,7 @@ from benchlib.errors import InputError, PreflightError
 from benchlib.load.workloads.drawn import can_draw, drawn, filled, value_of
 from benchlib.load.workloads.sql import for_pgbench, literal, one_of, spoken
 from benchlib.plan.metrics import number_words
-from benchlib.server.server import Server, asking, fetch, reason_of
+from benchlib.server.server import Server, asking, fetch, reason_of, refuse_pooler
 from benchlib.server.statements.coverage import SAMPLES, Row, check_use, chosen
 
 Tables = dict[int, dict[str, Row]]
@@ -86,6 +86,7 @@ class _Reader:
     def __init__(self, connection: psycopg.Connection[Any], *, writes: bool, real: bool) -> None:
         self.connection, self.writes, self.real = connection, writes, real
         self.tables = Tables()
+        refuse_pooler(connection)
         for statement in _BEGIN:
             connection.execute(statement)
         if not (opened := self.rows("opened")):

@@ -16,8 +16,8 @@ _HEAVIEST = 1_000_000
 _READS = {"SELECT", "WITH", "VALUES", "TABLE"}
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE"}
 _CONSTANT = re.compile(
-    r"""--[^\n]*|/\*(?:(?!/\*|\*/).|/\*(?:(?!/\*|\*/).)*\*/)*\*/|"(?:[^"]|"")*"|(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'"""
-    r"""|(?<![\w$])[bBxX]'[^']*'|'(?:[^']|'')*'|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?\$\1\$|(?<![\w$."])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\b""",
+    r"""--[^\n]*|/\*(?:(?!/\*|\*/).|/\*(?:(?!/\*|\*/).)*\*/)*(?:\*/|\Z)|"(?:[^"]|"")*"|(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)"""
+    r"""|(?<![\w$])[bBxX]'[^']*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)|(?<![\w$."])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\b""",
     re.DOTALL,
 )
 _LIST = re.compile(r"\?(?:\s*,\s*\?)+")
@@ -30,7 +30,7 @@ def _replacement(found: re.Match[str]) -> str:
 
 @lru_cache(256)
 def normalised(sql: str) -> str:
-    """Return a statement on one line, ``?`` for constants, without comments."""
+    """Return a statement on one line, ``?`` for constants, without comments; what a cut leaves open ends with it."""
     text = _CONSTANT.sub(_replacement, sql)
     return " ".join(_ROWS.sub("(?)", _LIST.sub("?", text)).split()).rstrip("; ")
 

@@ -40,10 +40,10 @@ _CSV_COLUMNS = range(22, 40)
 _SEVERITY, _MESSAGE, _DETAIL, _PID = 11, 13, 14, 3
 _STDERR = re.compile(
     r"(?P<prefix>.{0,300}?)(?P<severity>DEBUG[1-5]?|LOG|INFO|NOTICE|WARNING|ERROR|FATAL|PANIC"
-    r"|DETAIL|HINT|QUERY|CONTEXT|LOCATION|BACKTRACE|STATEMENT):  (?P<message>.*)",
+    r"|DETAIL|HINT|QUERY|CONTEXT|LOCATION|BACKTRACE|STATEMENT):  (?:[0-9A-Z]{5}: )?(?P<message>.*)",
     re.DOTALL,
 )
-_SESSION = re.compile(r"\[(\d+)[-\]]|\b([\da-f]{8}\.[\da-f]+)\b|(?<![\w:./-])(\d+)(?![\w:./-])")
+_SESSION = re.compile(r"\[(\d+)[-\]]|\b([\da-f]{8}\.[\da-f]+)\b|(?<![\w:./+-])(\d+)(?![\w:./-])")
 """A process or session in a prefix: ``[%p]``, ``%c`` or ``%p``."""
 _FAILED = {"ERROR", "FATAL", "PANIC"}
 _BELONGS = {"DETAIL", "HINT", "QUERY", "CONTEXT", "LOCATION", "BACKTRACE", "STATEMENT"}
@@ -114,7 +114,7 @@ def read_log(path: Path) -> LogStatements:
         InputError: it is no log of PostgreSQL, a row cannot be read, or no statement has a duration.
 
     """
-    statements, explained, last = LogStatements(), LogStatements(), dict[str, tuple[str, str]]()
+    statements, explained, last = LogStatements(), LogStatements(), dict[str, tuple[str, str, bool]]()
     for session, severity, message, detail in _entries(path):
         if severity in _FAILED:  # no duration of its statement follows
             last.pop(session, None)
@@ -128,11 +128,13 @@ def read_log(path: Path) -> LogStatements:
             elif kind == "plan":
                 explained.add(*_explained(found["sql"]), ms)
             elif kind is None and session in last:
-                statements.add(*last.pop(session), ms)
+                sql, parameters, calls = last.pop(session)
+                statements.add(sql, parameters, ms, calls)
         elif session and (logged := _LOGGED.fullmatch(message)):
             if len(last) > _SESSIONS:
                 last.clear()
-            last[session] = (logged["sql"][: _LONGEST + 1], detail[: _LONGEST + 1])
+            calls = not message.startswith("execute fetch from")
+            last[session] = (logged["sql"][: _LONGEST + 1], detail[: _LONGEST + 1], calls)
     # auto_explain repeats what log_min_duration_statement has
     result = statements if statements.total_calls else explained
     if not result.total_calls:
