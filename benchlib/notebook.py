@@ -86,7 +86,7 @@ def joined_matrix(pages: Sequence[PageData]) -> tuple[pd.DataFrame, pd.DataFrame
         cells = pd.DataFrame.from_dict(page.cells, orient="index")
         surveyed = any(limit.code == "survey" for limit in page.limits)
         named = {*cells} == {*MATRIX} and cells["version"].map(VERSION.fullmatch).notna().all()
-        if not named or page.metric != "tps" or surveyed:
+        if not named or page.metric != "tps" or surveyed or not page.effects:
             continue
         cells = cells.loc[~cells["workload"].isin(taken), MATRIX]
         taken |= {*cells["workload"]}

@@ -196,7 +196,12 @@ def restore(
     if data.superuser:
         server.execute(f"ALTER ROLE {OWNER} NOSUPERUSER")  # the load has no more rights than ever
     for setting in dump.settings:
-        tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
+        if setting.startswith("search_path ") and isinstance(
+            server, Cluster
+        ):  # statements find their tables by it
+            server.execute(f"ALTER ROLE {OWNER} IN DATABASE {DATABASE} SET {setting}", as_load=True)
+        else:
+            tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
     own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
     if dump.collation not in ("", own):
         tell(

@@ -45,7 +45,7 @@ def test_a_confirmed_survey_keeps_the_value_along_its_dimension():
 
 
 def test_the_command_of_a_survey_with_confirm_runs_enough_fresh_blocks(monkeypatch):
-    study = planned(**{**MATRIX, "baseline": "16"}, survey=True, blocks=2)
+    study = planned(**{**MATRIX, "baseline": "16"}, survey=True, blocks=2, only=[])
     out = SimpleNamespace(verdict=STANDS_OUT, level="w, 18", against="w, 16", error=0.05)
     data = SimpleNamespace(complete="", comparisons=[out])
     monkeypatch.setattr(runs, "StudyFolder", lambda name: SimpleNamespace(read=lambda: study))

@@ -49,6 +49,7 @@ ALTER TABLE public.orders ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON public.orders FOR SELECT TO clerk, "Head, clerk" USING (customer = 1);
 COMMENT ON SCHEMA public IS 'mine';
 ALTER DATABASE "the shop" SET work_mem = '9MB';
+ALTER DATABASE "the shop" SET search_path = app, public;
 ALTER ROLE clerk IN DATABASE "the shop" SET jit = 'off';
 """
 TABLES = ("app.customers", "public.orders_1", "public.orders_2")
@@ -145,6 +146,7 @@ def test_every_form_restores_the_same_rows_by_a_role_that_is_no_superuser(form, 
         settings = [re.search("sets (.*), which", line)[1] for line in told]
         assert settings == ["work_mem TO '9MB'", "jit TO 'off'"]
         assert cluster.value("SHOW work_mem") == "4MB"
+        assert cluster.value("SHOW search_path", as_load=True) == "app, public"
 
 
 PWNED = "/var/tmp/benchlib-test-pwned"
