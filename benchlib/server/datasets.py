@@ -195,13 +195,10 @@ def restore(
         raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions}){remedy}")
     if data.superuser:
         server.execute(f"ALTER ROLE {OWNER} NOSUPERUSER")  # the load has no more rights than ever
+    if dump.search_path and isinstance(server, Cluster):  # statements find their tables by it
+        server.execute(f"ALTER ROLE {OWNER} IN DATABASE {DATABASE} SET {dump.search_path}", as_load=True)
     for setting in dump.settings:
-        if setting.startswith("search_path ") and isinstance(
-            server, Cluster
-        ):  # statements find their tables by it
-            server.execute(f"ALTER ROLE {OWNER} IN DATABASE {DATABASE} SET {setting}", as_load=True)
-        else:
-            tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
+        tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
     own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
     if dump.collation not in ("", own):
         tell(
@@ -241,7 +238,8 @@ class _Dump:
     def __init__(self, text: Iterator[bytes], server: Cluster | Remote) -> None:
         self.text, self.server = text, server
         self.settings = list[str]()
-        self.version, self.triggers, self.collation = "an unknown version", 0, ""
+        self.version, self.triggers = "an unknown version", 0
+        self.collation, self.search_path = "", ""
         self._lacking, self._begun = dict[str, str](), False
 
     def lines(self) -> Iterator[bytes]:
@@ -277,7 +275,11 @@ class _Dump:
             self._begun = True
             self._insist_on_extensions()
         if found := _SETTING.match(line):
-            self.settings.append(found[1].decode(errors="replace"))
+            setting = found[1].decode(errors="replace")
+            if setting.startswith("search_path ") and line.startswith(b"ALTER DATABASE "):
+                self.search_path = setting
+            if not (self.search_path == setting and isinstance(self.server, Cluster)):
+                self.settings.append(setting)
             return b""
         if line.startswith(b"PGDMP"):
             raise InputError(
