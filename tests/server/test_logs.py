@@ -343,3 +343,15 @@ def test_a_zone_is_no_session_a_fetch_no_call_and_a_code_no_part_of_a_message(lo
 )
 def test_what_a_cut_leaves_open_is_no_part_of_a_normalised_statement(sql):
     assert "jane" not in normalised(sql)
+
+
+def test_of_several_databases_the_one_with_the_most_time_is_taken(log):
+    rows = [
+        (name, "LOG", f"duration: {ms} ms  statement: SELECT {column} FROM t", "")
+        for name, ms, column in (("a", 1, "x"), ("b", 5, "y"), ("b", 5, "y"))
+    ]
+    text = "".join(csvlog([row]).replace('"shop"', f'"{name}"') for name, *row in rows)
+    found = read_log(log(text))
+    assert ([*found.statements], found.total_calls, found.calls_elsewhere) == (["SELECT y FROM t"], 2, 1)
+    _, lines = workload_of_log(log(text), "own", 5, writes=False)
+    assert "left out, since they ran in other databases: 1 calls" in lines

@@ -37,7 +37,7 @@ _HEAD = 20
 """Lines that decide the format: programs that start a server may write before it."""
 _CSV_START = re.compile(r'\d{4}-\d\d-\d\d [\d:.]+ [^,"]+(?:,(?:"(?:[^"]|"")*")?){2},\d+,')
 _CSV_COLUMNS = range(22, 40)
-_SEVERITY, _MESSAGE, _DETAIL, _PID = 11, 13, 14, 3
+_SEVERITY, _MESSAGE, _DETAIL, _PID, _DATABASE = 11, 13, 14, 3, 2
 _STDERR = re.compile(
     r"(?P<prefix>.{0,300}?)(?P<severity>DEBUG[1-5]?|LOG|INFO|NOTICE|WARNING|ERROR|FATAL|PANIC"
     r"|DETAIL|HINT|QUERY|CONTEXT|LOCATION|BACKTRACE|STATEMENT):  (?:[0-9A-Z]{5}: )?(?P<message>.*)",
@@ -61,8 +61,8 @@ _HINT = (
 )
 
 
-Entry = tuple[str, str, str, str]
-"""A message of a log: session, severity, message, detail."""
+Entry = tuple[str, str, str, str, str]
+"""A message of a log: database (empty if unknown), session, severity, message, detail."""
 
 
 @dataclass
@@ -73,11 +73,15 @@ class _Statement:
 
 
 class LogStatements:
-    """A log's statements by normalised text; totals include dropped ones."""
+    """A log's statements by normalised text; totals include dropped ones.
+
+    ``calls_elsewhere``: in other databases of the log.
+    """
 
     def __init__(self) -> None:
         self.statements: dict[str, _Statement] = {}
         self.total_calls, self.total_ms, self.fastest_ms = 0, 0.0, float("inf")
+        self.calls_elsewhere = 0
         self._stored, self._random = 0, random.Random(1)
 
     def add(self, sql: str, parameters: str, ms: float, calls: int = 1) -> None:
@@ -108,19 +112,20 @@ def _size(samples: list[tuple[str, str]]) -> int:
 
 
 def read_log(path: Path) -> LogStatements:
-    """Read a log, plain or gzip.
+    """Read a log, plain or gzip; of several databases the one that took the most time.
 
     Raises:
         InputError: it is no log of PostgreSQL, a row cannot be read, or no statement has a duration.
 
     """
-    statements, explained, last = LogStatements(), LogStatements(), dict[str, tuple[str, str, bool]]()
-    for session, severity, message, detail in _entries(path):
+    by_database, last = dict[str, tuple[LogStatements, LogStatements]](), dict[str, tuple[str, str, bool]]()
+    for database, session, severity, message, detail in _entries(path):
         if severity in _FAILED:  # no duration of its statement follows
             last.pop(session, None)
         if severity != "LOG":
             continue
         if found := _DURATION.fullmatch(message):
+            statements, explained = by_database.setdefault(database, (LogStatements(), LogStatements()))
             ms, kind = float(found["ms"]), found["kind"]
             if kind in ("statement", "execute"):
                 fetched = (found["name"] or "").startswith(" fetch from")
@@ -136,7 +141,10 @@ def read_log(path: Path) -> LogStatements:
             calls = not message.startswith("execute fetch from")
             last[session] = (logged["sql"][: _LONGEST + 1], detail[: _LONGEST + 1], calls)
     # auto_explain repeats what log_min_duration_statement has
-    result = statements if statements.total_calls else explained
+    which = 0 if any(statements.total_calls for statements, _ in by_database.values()) else 1
+    of_databases = [pair[which] for pair in by_database.values()] or [LogStatements()]
+    result = max(of_databases, key=lambda one: (one.total_ms, one.total_calls))
+    result.calls_elsewhere = sum(one.total_calls for one in of_databases) - result.total_calls
     if not result.total_calls:
         raise InputError(f"{path.name} has no statement with its duration: {_HINT}")
     return result
@@ -161,6 +169,8 @@ def workload_of_log(path: Path, name: str, top: int, *, writes: bool) -> tuple[d
         for normal, one in sorted(log.statements.items(), key=lambda item: -item[1].ms)
     ]
     scripts, lines = chosen(rows, top, "with the most time", partial(_script, writes=writes))
+    if log.calls_elsewhere:
+        lines.append(f"left out, since they ran in other databases: {log.calls_elsewhere:,} calls")
     if log.fastest_ms >= 1:
         lines.append(f"the log has no statement faster than {log.fastest_ms:g} ms: quicker ones are missing")
     keys = {
@@ -266,7 +276,7 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
     try:
         for row in reader:
             if len(row) in _CSV_COLUMNS:
-                yield row[_PID], row[_SEVERITY], row[_MESSAGE], row[_DETAIL]
+                yield row[_DATABASE], row[_PID], row[_SEVERITY], row[_MESSAGE], row[_DETAIL]
             elif row and next(reader, []):  # the last row of a log in use may be half written
                 raise InputError(
                     f"{path.name}, before line {reader.line_num}: a row of csvlog has {len(row)} columns"
@@ -287,7 +297,8 @@ def _json(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
             if after:
                 raise InputError(f"{path.name}, line {number}: no row of jsonlog") from None
             return
-        yield str(row.get("pid", "")), severity, str(row.get("message", "")), str(row.get("detail", ""))
+        texts = (str(row.get(key, "")) for key in ("message", "detail"))
+        yield str(row.get("dbname", "")), str(row.get("pid", "")), severity, *texts
 
 
 def _stderr(lines: Iterator[str]) -> Iterator[Entry]:
@@ -303,9 +314,9 @@ def _stderr(lines: Iterator[str]) -> Iterator[Entry]:
             current = detail if found["severity"] == "DETAIL" else []
             current.append(found["message"])
         else:
-            yield session, severity, "\n".join(message), "\n".join(detail)
+            yield "", session, severity, "\n".join(message), "\n".join(detail)
             ids = _SESSION.search(found["prefix"])
             session, severity = (ids and ids[ids.lastindex or 0]) or "", found["severity"]
             message, detail = [found["message"]], []
             current, size = message, 0
-    yield session, severity, "\n".join(message), "\n".join(detail)
+    yield "", session, severity, "\n".join(message), "\n".join(detail)
