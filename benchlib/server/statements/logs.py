@@ -297,8 +297,10 @@ def _json(path: Path, lines: Iterator[str]) -> Iterator[Entry]:
             if after:
                 raise InputError(f"{path.name}, line {number}: no row of jsonlog") from None
             return
-        texts = (str(row.get(key, "")) for key in ("message", "detail"))
-        yield str(row.get("dbname", "")), str(row.get("pid", "")), severity, *texts
+        database, session, message, detail = (
+            str(row.get(key, "")) for key in ("dbname", "pid", "message", "detail")
+        )
+        yield database, session, severity, message, detail
 
 
 def _stderr(lines: Iterator[str]) -> Iterator[Entry]:
