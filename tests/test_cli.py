@@ -314,6 +314,7 @@ def test_texts_are_utf_8_whatever_the_terminal_s_encoding_is(data_root: Path) ->
 
 def test_on_a_terminal_nothing_is_printed_beside_the_line_of_progress(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2)
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((40, 20)))
 
     def run(listen):

@@ -72,7 +72,8 @@ def analyze(
         for warning in analysis.warnings:
             echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
     if check:
-        from benchlib.report.gate import NO_REFERENCE, UNKNOWN, gated, status, written
+        from benchlib.report.gate import NO_REFERENCE, gated, status, written
+        from benchlib.stats.gate import UNKNOWN
 
         rows: list[dict[Any, Any]] = effects[answering | effects["level"].isin(analysis.controls)].to_dict(
             "records"
@@ -81,8 +82,10 @@ def analyze(
             row["limit"] = " ".join(doubt.text for doubt in analysis.doubts(row["level"]))
         attrs = {str(name): value for name, value in effects.attrs.items()}
         gated_rows = gated(trials.name, rows, attrs, analysis.margin)
-        lost = (each.level for each in analysis.warnings if each.code == "no_reference")
-        gated_rows += [(UNKNOWN, trials.name, str(level), "", NO_REFERENCE) for level in lost]
+        lost = [str(each.level) for each in analysis.warnings if each.code == "no_reference"]
+        gated_rows += [
+            (UNKNOWN, trials.name, level, "", NO_REFERENCE) for level in lost if level in (wanted or lost)
+        ]
         echo(written(gated_rows), err=as_json)
         sys.exit(status(gated_rows))
 

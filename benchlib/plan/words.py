@@ -145,12 +145,13 @@ def private_texts(study: Study, declared: Mapping[str, Any] = MappingProxyType({
     """
     hidden = unpublished(study.plan, {"given": study.parameters, "declared": declared})
     texts = {why: scrubbed(without(why, hidden)) for why in study.left_out.values()} | hidden
-    return {form: alias for text, alias in texts.items() for form in (*_escaped(text), text)}
+    forms = (pair for text, alias in texts.items() for pair in zip(_forms(text), _forms(alias), strict=True))
+    return dict(forms)
 
 
-def _escaped(text: str) -> tuple[str, str]:
-    """Return a text as HTML and SVG have it, and as papermill writes it into a cell."""
-    return html.escape(text, quote=False), text.encode("unicode_escape").decode().replace('"', r"\"")
+def _forms(text: str) -> tuple[str, str, str]:
+    """Return a text as HTML and SVG have it, as papermill writes it into a cell, and as it is."""
+    return html.escape(text, quote=False), text.encode("unicode_escape").decode().replace('"', r"\""), text
 
 
 def _texts(value: object, *names: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchlib.errors import StudyError
 from benchlib.plan.planning import answer_words
-from benchlib.plan.words import printable
+from benchlib.plan.words import printable, private_texts, without
 from benchlib.report.model import change_words
 from benchlib.report.page import render
 from benchlib.report.site import data_of
@@ -40,7 +40,8 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
     unknown = [(level, f"left out: {why}") for level, why in data.left_out.items()]
     study, there = StudyFolder(name).read(), {row.level for row in data.comparisons}
     if not study.declared.screen:
-        unknown += [(level, NO_REFERENCE) for level in answer_words(study) if level not in there]
+        answers = without([*answer_words(study)], private_texts(study))
+        unknown += [(level, NO_REFERENCE) for level in answers if level not in there]
     if data.complete:
         unknown.insert(0, ("every trial", f"not complete: {data.complete}"))
     if by_query:

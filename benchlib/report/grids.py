@@ -57,7 +57,7 @@ def heat(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     cells["mean"] = cells["log"].mask(cells["verdict"].isna(), 0.0) if shared else cells["log"]
     most, height = _CELLS / (_CELL * (cells[across].nunique() + 1)), 1.2 + 0.5 * (cells[down].nunique() + 1)
     figure, panels = _panels(cells, others, max(int(most), 1), lambda tall: tall * height, sharey=True)
-    order = {name: _values(design, name) for name in (down, across)}
+    order = {name: [of for of in _values(design, name) if of in {*cells[name]}] for name in (down, across)}
     biggest = max([0.01, *cells["log"].dropna().abs()])
     survey = _is_survey(effects)
     better = 1 if effects.attrs.get("higher_is_better", True) else -1

@@ -145,7 +145,11 @@ def notebook_parts(notebook: Node, *, titled: bool = False) -> dict[str, Any]:
         if tags & _HIDDEN:
             continue
         if cell["cell_type"] == "markdown":
-            source = _TITLE.sub("", cell["source"]) if titled and not (cells or first) else cell["source"]
+            source = (
+                _TITLE.sub("", cell["source"])
+                if titled and not any("prose" in each for each in cells)
+                else cell["source"]
+            )
             cells.append({"prose": prose.html(source)})
             continue
         outputs = [part for output in cell.get("outputs", ()) if (part := output_part(output))]

@@ -20,7 +20,7 @@ from benchlib.host import files
 from benchlib.host.apart import apart
 from benchlib.load.workloads import LIBRARY, workload_paths
 from benchlib.plan.model import Study
-from benchlib.plan.parameters import Parameter, checked
+from benchlib.plan.parameters import Parameter, checked, refuse_unknown
 from benchlib.plan.planning import study_name
 from benchlib.plan.settings import SETTINGS_FILE
 from benchlib.plan.words import private_texts, without
@@ -85,7 +85,8 @@ def confirmed(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> 
     Raises:
         InputError: no such screening, or it is incomplete, or has no large change.
     """
-    asked = checked(parameters, given)
+    refuse_unknown(given, parameters)
+    asked = {name: p.check(given.get(name, p.default)) for name, p in parameters.items()}
     name = study_name(asked)
     study, data = StudyFolder(name).read(), site.data_of(name)
     # the command may repeat what the screening was run with
@@ -251,6 +252,7 @@ def _overview(path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = 
     executed = made.with_suffix(".ipynb")
     notebook = execute(path, _known(path, {"run": False, **given}), _failed(path.stem))
     notebook["metadata"].pop("papermill", None)  # it has folders
+    files.remove(_failed(path.stem))
     import nbformat  # loaded by now
 
     from benchlib.report.page import notebook_parts

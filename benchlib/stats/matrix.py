@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchlib.stats.between import ENDS
-from benchlib.stats.effects import compare
+from benchlib.stats.effects import COLUMNS, compare
 from benchlib.stats.trials import usable
 
 
@@ -29,13 +29,14 @@ def steps(
     Raises:
         InputError: invalid trials or arguments.
     """
-    good = usable(trials, arguments.get("metric", "tps"))
+    metric = arguments.get("metric", "tps")
+    good = usable(trials, metric) if metric in trials else trials  # what is missing is named below
     measured = design[design.index.isin(good["level"]) & ~design.duplicated()]
     rest = [name for name in design if name != along]
     rows = [list(cells.index) for _, cells in measured.groupby(rest, sort=False)]
     before = {str(level): str(other) for row in rows for other, level in pairwise(row)}
     if not before:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=COLUMNS)
     starts = [row[0] for row in rows if len(row) > 1]
     if baseline not in starts:
         baseline, controls = next(iter(starts), baseline), ()

@@ -102,7 +102,7 @@ class _Driver:
         # remote load and external servers serve one host at a time
         one_at_a_time = bool(elsewhere_of(plan)) or plan.abroad
         self.progress.report("starting")
-        limit_s, lost = self.hosts.fleet.back_within_s, list[str]()
+        limit_s, lost, looked = self.hosts.fleet.back_within_s, list[str](), time.monotonic()
         while waiting := {host: share for host, share in self.shares.items() if share.blocks or share.task}:
             addresses, now = _of_scheduler(self.hosts.addresses), time.monotonic()
             for host, share in waiting.items():
@@ -110,7 +110,8 @@ class _Driver:
                     if share.task.done() or addresses.get(host) != share.address:
                         self._end(host, share)
                 elif host in addresses and one_at_a_time and any(other.task for other in waiting.values()):
-                    share.away_s = share.away_s and now  # it only waits for its turn
+                    if share.away_s is not None:  # it only waits for its turn
+                        share.away_s += now - looked
                 elif share.away_s is not None and now - share.away_s > limit_s:
                     lost.append(share.why)
                     share.blocks = []
@@ -119,6 +120,7 @@ class _Driver:
                 elif share.away_s is None:
                     share.away_s, share.why = now, f"{host}: no worker of it is connected"
                     self.progress.report(f"{share.why}: waiting for it")
+            looked = now
             time.sleep(_LOOK_S)
             self._receive()
         if lost:

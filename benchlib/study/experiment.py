@@ -86,7 +86,8 @@ class Experiment:
     def comparison(self) -> dict[str, Any]:
         """Arguments of :func:`benchlib.compare`, without trials."""
         plan, factor, (baseline, controls) = self.plan, self.plan.factor, self._arms
-        own = dict.fromkeys(set(factor.controls) - set(controls), factor.baseline)
+        begun = {each.trial.level for each in self.kept.values()}
+        own = {name: factor.baseline for name in factor.controls if name in begun and name not in controls}
         return {
             "baseline": baseline, "controls": controls, "against": {**factor.against, **own},
             "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
@@ -95,12 +96,12 @@ class Experiment:
 
     @property
     def _arms(self) -> tuple[str, tuple[str, ...]]:
-        """The baseline with its controls; if it always failed, a grid's next reference without."""
-        factor = self.plan.factor
+        """The baseline with its controls that have begun; if it always failed, a grid's next reference without."""
+        factor, begun = self.plan.factor, {each.trial.level for each in self.kept.values()}
         good = {each.trial.level for each in self.kept.values() if each.error is None}
         others = [name for name in factor.against.values() if name in good] if factor.cells else []
         if factor.baseline in good or not others:
-            return factor.baseline, factor.controls
+            return factor.baseline, tuple(name for name in factor.controls if name in begun or not begun)
         return others[0], ()
 
     def check_comparable(self) -> None:
@@ -117,7 +118,10 @@ class Experiment:
         baseline, controls = self._arms
         failed = {each.trial.level: each.error for each in self.kept.values() if each.error}
         good = {each.trial.level for each in self.kept.values() if not each.error}
-        for name in (baseline, *controls):
+        # a screening needs no level, and in a study of several parts a lost control costs its comparison alone
+        parts = {*self.plan.strata().values()}
+        needed = () if self.study.declared.screen else (baseline, *(controls if len(parts) == 1 else ()))
+        for name in needed:
             if good and name in failed.keys() - good:
                 raise StudyError(f"level “{name}” has no successful trial: {failed[name]}")
 

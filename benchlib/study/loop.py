@@ -154,7 +154,8 @@ def check_levels(study: Study, measurements: Collection[Measurement]) -> dict[st
     for m in measurements if succeeded else ():
         level, of_the_server = m.trial.level, m.error_kind in ("ServerError", "SettingError", "LoadError")
         if of_the_server and trials[level] > 1 and level not in succeeded:
-            if patient and (others or level != factor.baseline):
+            needed = (factor.baseline, *(() if len({*study.plan.strata().values()}) > 1 else factor.controls))
+            if patient and (others or level not in needed):
                 lost.setdefault(level, f"{_LEFT_OUT}{str(m.error).removeprefix(_LEFT_OUT)}")
                 continue
             raise StudyError(

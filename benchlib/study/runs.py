@@ -280,7 +280,7 @@ class Runner:
     def _check_software(self) -> None:
         """Check that the trials to come have the servers and the load tool of those before."""
         begun, study = self.experiment.study.provenance, self.experiment.study
-        before = [str(one["label"]) for one in begun.get("servers", ())], begun.get("load_tool")
+        before = sorted({str(one.get("label")) for one in begun.get("servers", ())}), begun.get("load_tool")
         for now in _on_servers(self.hosts, software, study.plan).values() if before[1] else ():
             if now != before:
                 names, new = (", ".join([*servers, str(tool)]) for servers, tool in (before, now))

@@ -57,7 +57,7 @@ def test_builds_differ_only_where_levels_are_compared_with_each_other(plan_of) -
 
 def test_a_study_goes_on_with_the_servers_and_the_load_tool_it_was_begun_with(study_of, monkeypatch) -> None:
     origin = {
-        "servers": [{"label": "PostgreSQL 18.4 (wheel)"}],
+        "servers": [{"label": "PostgreSQL 18.4 (wheel)"}] * 2,
         "load_tool": "pgbench of PostgreSQL 18.4 (wheel)",
     }
     study = study_of().changed(provenance=origin)
