@@ -190,9 +190,14 @@ def _notes(frame: pd.DataFrame, *, by_time: bool) -> list[str]:
     )
     orders = frame.groupby("block")["level"].agg(tuple)
     valid = frame[frame["error"].isna() & frame["tps"].astype(bool)]
-    undone = frame[_UNDONE].astype(float).sum(axis=1)
-    counted = frame["complete"].astype(bool) & frame["error"].notna()
-    values: dict[str, Any] = {"worst": frame.loc[undone.idxmax(), "file"], "undone": int(undone.max()), "counted": int(counted.sum())}  # fmt: skip
+    undone = valid[_UNDONE].astype(float).sum(axis=1)
+    worst = frame.loc[undone.idxmax(), "file"] if len(undone) else ""
+    counted = int((frame["complete"].astype(bool) & frame["error"].notna()).sum())
+    values: dict[str, Any] = {
+        "worst": worst,
+        "undone": int(undone.max() if len(undone) else 0),
+        "counted": counted,
+    }
     drift = unseen_drift([*valid["level"]], [*valid["tps"]], in_order=in_order)
     known = drift[0] == drift[0]
     applies = {

@@ -1,8 +1,6 @@
 """Checkpoints in a server's log (``log_checkpoints``), PostgreSQL 10 and later."""
 
 import re
-from collections import deque
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -12,18 +10,6 @@ _LINE = re.compile(
     r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:UTC|GMT)\b.*?LOG: +checkpoint (starting|complete): ?(.*)",
     re.MULTILINE,
 )
-
-
-def shortened(lines: Iterable[str], limit: int) -> str:
-    """Return a log's last lines, of about ``limit`` characters, after its earlier checkpoint lines."""
-    early, last, size = list[str](), deque[str](), 0
-    for line in lines:
-        last.append(line)
-        size += len(line)
-        while size - len(last[0]) >= limit:
-            size -= len(last[0])
-            early += [gone] if "checkpoint" in (gone := last.popleft()) else []
-    return "".join([*early, *last])
 
 
 def checkpoints(log: str, since_epoch_s: float) -> pd.DataFrame:

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
@@ -24,7 +25,6 @@ from benchlib.host.shell import Process, Shell, admit_servers, error_lines, serv
 from benchlib.load.tool import Connection
 from benchlib.plan.level import SettingValue
 from benchlib.plan.settings import conf_text
-from benchlib.server.checkpoints import shortened
 from benchlib.server.copying import copy_tree
 from benchlib.server.installations import Installation, runnable_by
 from benchlib.server.server import Server, Session, asking, open_session
@@ -266,6 +266,19 @@ def log_text(shell: Shell, log: Path, offset: int = 0) -> str:
     with _opened_log(shell, log) as file:
         file.seek(offset)
         return file.read().decode(errors="replace")
+
+
+def shortened(lines: Iterable[str], limit: int) -> str:
+    """Return a log's last lines, of about ``limit`` characters, after its earlier checkpoint lines."""
+    early, last, size = list[str](), deque[str](), 0
+    for whole in lines:
+        line = whole[-limit:]
+        last.append(line)
+        size += len(line)
+        while size - len(last[0]) >= limit:
+            size -= len(last[0])
+            early += [gone] if "checkpoint" in (gone := last.popleft()) else []
+    return "".join([*early, *last])
 
 
 def _opened_log(shell: Shell, log: Path) -> BinaryIO:

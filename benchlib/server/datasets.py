@@ -60,7 +60,8 @@ _DROPPED_WHOLE = re.compile(
     rb"|(?P<clean>DROP |ALTER .* DROP |CREATE OR REPLACE VIEW |SELECT .*pg_catalog\.lo_unlink\()"
 )
 """The same on several lines, up to a semicolon; ``clean``: of pg_dump --clean, before anything is made."""
-_SORTED = re.compile(rb"CREATE DATABASE .*? (?:LOCALE|LC_COLLATE|ICU_LOCALE|BUILTIN_LOCALE) = '([^']+)'")
+_SORTED = re.compile(rb"CREATE DATABASE .* (?:LOCALE|LC_COLLATE|ICU_LOCALE|BUILTIN_LOCALE) = '([^']+)'")
+_BY_BYTES = ("C", "POSIX")
 _NAME = rb'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _SETTING = re.compile(rb"(?:ALTER DATABASE %b|ALTER ROLE %b IN DATABASE %b) SET (.*);" % ((_NAME,) * 3))
 _ROLES = re.compile(
@@ -199,12 +200,13 @@ def restore(
         server.execute(f"ALTER ROLE {OWNER} IN DATABASE {DATABASE} SET {dump.search_path}", as_load=True)
     for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
-    own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
-    if dump.collation not in ("", own):
-        tell(
-            f"the dump's database sorts by {dump.collation}, this one by {own}, in which text is faster: "
-            f"give the base 'initdb: [--locale={dump.collation}]'"
-        )
+    if isinstance(server, Cluster) and dump.collation not in ("", *_BY_BYTES):
+        own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
+        if own in _BY_BYTES:
+            tell(
+                f"the dump's database sorts by {dump.collation}, this one by {own}, in which text is faster: "
+                "give the base initdb options of that locale"
+            )
     if dump.triggers:
         tell(
             f"the dump's event triggers are left out ({dump.triggers}): they act on changes of the schema only"

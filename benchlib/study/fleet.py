@@ -23,7 +23,7 @@ from benchlib.study.calls import Call, answer
 from benchlib.study.worker import worker_task
 
 _CONNECT_LIMIT_S = 30
-_PATIENCE = {"connect_timeout": 30, "login_timeout": 30, "keepalive_interval": 15}
+_PATIENCE = {"connect_timeout": 30, "login_timeout": 30, "keepalive_interval": 15, "keepalive_count_max": 20}
 """Options of asyncssh that a fleet may change."""
 _ASK_LIMIT_S = 300
 _NO_WORKER_S = 60.0

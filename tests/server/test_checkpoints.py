@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from benchlib.server.checkpoints import checkpoints, shortened
+from benchlib.server.checkpoints import checkpoints
+from benchlib.server.cluster import shortened
 
 LOG = """\
 2026-01-31 12:00:00.000 UTC [10] LOG:  database system is ready to accept connections

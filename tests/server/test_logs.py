@@ -339,7 +339,14 @@ def test_a_zone_is_no_session_a_fetch_no_call_and_a_code_no_part_of_a_message(lo
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT 'a', 'jane.doe", "SELECT E'jane.doe\\", "SELECT $$jane.doe", "SELECT 1 /* jane.doe"]
+    "sql",
+    [
+        "SELECT 'a', 'jane.doe",
+        "SELECT E'jane.doe\\",
+        "SELECT $$jane.doe",
+        "SELECT 1 /* jane.doe",
+        "SELECT 1 /* a /* jane",
+    ],
 )
 def test_what_a_cut_leaves_open_is_no_part_of_a_normalised_statement(sql):
     assert "jane" not in normalised(sql)

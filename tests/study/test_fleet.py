@@ -84,7 +84,12 @@ def test_ssh_starts_a_scheduler_on_the_first_host_and_a_worker_on_each(monkeypat
     each = [(of["cls"].__name__, of["options"]["address"]) for of in (scheduler, *workers.values())]
     assert each == [("Scheduler", "a.lan"), ("Worker", "a.lan"), ("Worker", "b.lan")]
     encrypted = {"dashboard": False, "dashboard_address": "127.0.0.1:0", "protocol": "tls://"}
-    patient = {"connect_timeout": 30, "login_timeout": 30, "keepalive_interval": 15}
+    patient = {
+        "connect_timeout": 30,
+        "login_timeout": 30,
+        "keepalive_interval": 15,
+        "keepalive_count_max": 20,
+    }
     own = {"connect_options": {**patient, "port": 9}, "kwargs": {**encrypted, "name": "b", "nthreads": 1}}
     assert workers["b"]["options"] == {"address": "b.lan", **own}
 
