@@ -6,8 +6,6 @@ import time
 import traceback
 from functools import partial
 from multiprocessing import Pipe
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from clusters import begun
@@ -25,7 +23,6 @@ from benchlib.server import statistics
 from benchlib.server.installations import find_pgbench
 from benchlib.server.remote import Remote
 from benchlib.server.rights import Target
-from benchlib.server.server import refuse_pooler
 
 pytestmark = pytest.mark.usefixtures("journal")  # which sees that the server is afterwards as it was
 
@@ -272,16 +269,3 @@ def test_a_planted_password_appears_nowhere(variable, foreign, journal, place, s
             remote.query(wrong)
         seen += traceback.format_exception(caught.value)
     assert secret not in f"{seen} {caplog.text}"
-
-
-def test_a_pooler_in_between_is_refused_before_anything_is_set():
-    asked = []
-    session = Mock(
-        info=SimpleNamespace(backend_pid=7, dsn="host=127.0.0.1 port=1 connect_timeout=1", password="")
-    )
-    session.execute = lambda sql: asked.append(sql) or SimpleNamespace(fetchone=lambda: (8,))
-    with pytest.raises(PreflightError, match="a connection pooler is in between"):
-        refuse_pooler(session)
-    assert asked == ["SELECT pg_backend_pid()"]
-    session.info.backend_pid = 8
-    refuse_pooler(session)

@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import tomli_w
@@ -13,6 +15,7 @@ from benchlib.load.workloads import load_workload
 from benchlib.plan.model import Load
 from benchlib.server import statements
 from benchlib.server.installations import find_pgbench
+from benchlib.server.server import refuse_pooler
 from benchlib.server.statements import workload_of
 from benchlib.server.templates import load
 from benchlib.study.environment import written
@@ -205,3 +208,16 @@ def test_a_database_without_the_extension_or_with_nothing_to_run_says_why(shop, 
     shop.execute("CREATE EXTENSION pg_stat_statements")
     with pytest.raises(InputError, match="no statement can be run"):
         workload_of(shop, "shop", 20, writes=False)
+
+
+def test_a_pooler_in_between_is_refused_before_anything_is_set():
+    asked = []
+    session = Mock(
+        info=SimpleNamespace(backend_pid=7, dsn="host=127.0.0.1 port=1 connect_timeout=1", password="")
+    )
+    session.execute = lambda sql: asked.append(sql) or SimpleNamespace(fetchone=lambda: (8,))
+    with pytest.raises(PreflightError, match="a connection pooler is in between"):
+        refuse_pooler(session)
+    assert asked == ["SELECT pg_backend_pid()"]
+    session.info.backend_pid = 8
+    refuse_pooler(session)
