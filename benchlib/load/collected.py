@@ -191,7 +191,7 @@ def _notes(frame: pd.DataFrame, *, by_time: bool) -> list[str]:
     orders = frame.groupby("block")["level"].agg(tuple)
     valid = frame[frame["error"].isna() & frame["tps"].astype(bool)]
     undone = valid[_UNDONE].astype(float).sum(axis=1)
-    worst = frame.loc[undone.idxmax(), "file"] if len(undone) else ""
+    worst = valid["file"].iloc[int(undone.argmax())] if len(undone) else ""
     counted = int((frame["complete"].astype(bool) & frame["error"].notna()).sum())
     values: dict[str, Any] = {
         "worst": worst,

@@ -96,7 +96,7 @@ def multiples(effects: pd.DataFrame, design: pd.DataFrame) -> Figure:
     if not others:
         raise NoRowsError
     design = design.astype(str)
-    order = _values(design, along)
+    order = _values(design, str(along))
     margin = 100 * effects.attrs.get("margin", 0.0)
     cells = compared.join(design, on="level")
     shared = {"sharex": True, "sharey": True}
