@@ -352,7 +352,7 @@ def test_what_a_cut_leaves_open_is_no_part_of_a_normalised_statement(sql):
     assert "jane" not in normalised(sql)
 
 
-def test_of_several_databases_the_one_with_the_most_time_is_taken(log):
+def test_of_several_databases_the_one_with_the_most_calls_is_taken(log):
     rows = [
         (name, "LOG", f"duration: {ms} ms  statement: SELECT {column} FROM t", "")
         for name, ms, column in (("a", 1, "x"), ("b", 5, "y"), ("b", 5, "y"))

@@ -32,7 +32,7 @@ _OBJECTS = 400
 """Bytes of a statement or a sample besides its characters."""
 _SESSIONS = 1_000
 _DATABASES = 8
-"""Databases of a log in memory; those with the least time are dropped above it."""
+"""Databases of a log in memory; those with the fewest calls are dropped above it."""
 _FIELD = 16 << 20
 """The longest line or field, in characters."""
 _HEAD = 20
@@ -114,7 +114,7 @@ def _size(samples: list[tuple[str, str]]) -> int:
 
 
 def read_log(path: Path) -> LogStatements:
-    """Read a log, plain or gzip; of several databases (csvlog, jsonlog) the one that took the most time.
+    """Read a log, plain or gzip; of several databases (csvlog, jsonlog) the one with the most calls.
 
     Raises:
         InputError: it is no log of PostgreSQL, a row cannot be read, or no statement has a duration.
@@ -130,7 +130,9 @@ def read_log(path: Path) -> LogStatements:
         if found := _DURATION.fullmatch(message):
             if database not in by_database:
                 if len(by_database) == _DATABASES:
-                    least = min(by_database, key=lambda name: sum(one.total_ms for one in by_database[name]))
+                    least = min(
+                        by_database, key=lambda name: sum(one.total_calls for one in by_database[name])
+                    )
                     elsewhere += sum(one.total_calls for one in by_database.pop(least))
                 by_database[database] = LogStatements(), LogStatements()
             statements, explained = by_database[database]
@@ -151,7 +153,7 @@ def read_log(path: Path) -> LogStatements:
     # auto_explain repeats what log_min_duration_statement has
     which = 0 if any(statements.total_calls for statements, _ in by_database.values()) else 1
     of_databases = [pair[which] for pair in by_database.values()] or [LogStatements()]
-    result = max(of_databases, key=lambda one: (one.total_ms, one.total_calls))
+    result = max(of_databases, key=lambda one: one.total_calls)
     result.calls_elsewhere = elsewhere + sum(one.total_calls for one in of_databases) - result.total_calls
     if not result.total_calls:
         raise InputError(f"{path.name} has no statement with its duration: {_HINT}")
