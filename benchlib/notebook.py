@@ -34,7 +34,7 @@ __all__ = [
     "open_study", "open_summary", "page_table", "plot", "screen", "steepest", "steps",
 ]  # fmt: skip
 
-MATRIX = ["workload", "version"]
+_MATRIX = ["workload", "version"]
 """The dimensions of a matrix."""
 
 
@@ -76,19 +76,18 @@ def page_table(pages: Sequence[PageData]) -> pd.DataFrame:
 
 
 def joined_matrix(pages: Sequence[PageData]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return effects and design of all matrices of workloads and versions, as :func:`plot.heat` takes them.
+    """Return effects, with ``study`` and ``reference``, and design of all matrices for :func:`plot.heat`.
 
-    ``study`` and ``reference`` (a version) are added to the effects. A workload's row is that of the
-    newest study. Studies of other metrics and surveys are left out.
+    They are of throughput, without surveys; a workload's row is the newest study's.
     """
     effects, designs, taken = list[pd.DataFrame](), list[pd.DataFrame](), set[str]()
     for page in sorted(pages, key=lambda page: page.measured_at, reverse=True):
         cells = pd.DataFrame.from_dict(page.cells, orient="index")
         surveyed = any(limit.code == "survey" for limit in page.limits)
-        named = {*cells} == {*MATRIX} and cells["version"].map(VERSION.fullmatch).notna().all()
+        named = {*cells} == {*_MATRIX} and cells["version"].map(VERSION.fullmatch).notna().all()
         if not named or page.metric != "tps" or surveyed or not page.effects:
             continue
-        cells = cells.loc[~cells["workload"].isin(taken), MATRIX]
+        cells = cells.loc[~cells["workload"].isin(taken), _MATRIX]
         taken |= {*cells["workload"]}
         rows = pd.DataFrame([each.model_dump() for each in page.effects])
         workloads = rows["level"].map(cells["workload"])
@@ -99,7 +98,7 @@ def joined_matrix(pages: Sequence[PageData]) -> tuple[pd.DataFrame, pd.DataFrame
         effects.append(rows)
         designs.append(cells.set_axis(page.name + ": " + cells.index))
     if not effects:
-        return pd.DataFrame(columns=["level", "against", "reference"]), pd.DataFrame(columns=MATRIX)
+        return pd.DataFrame(columns=["level", "against", "reference"]), pd.DataFrame(columns=_MATRIX)
     # the oldest study on top
     joined, design = pd.concat(effects[::-1], ignore_index=True), pd.concat(designs[::-1])
     joined.attrs = {"title": METRICS["tps"].title, "higher_is_better": True}

@@ -72,8 +72,7 @@ def analyze(
         for warning in analysis.warnings:
             echo(f"{'grave' if warning.grave else 'note'}: {warning.text}")
     if check:
-        from benchlib.report.gate import NO_REFERENCE, gated, status, written
-        from benchlib.stats.gate import UNKNOWN
+        from benchlib.report.gate import gated, status, without_reference, written
 
         rows: list[dict[Any, Any]] = effects[answering | effects["level"].isin(analysis.controls)].to_dict(
             "records"
@@ -83,9 +82,7 @@ def analyze(
         attrs = {str(name): value for name, value in effects.attrs.items()}
         gated_rows = gated(trials.name, rows, attrs, analysis.margin)
         lost = [str(each.level) for each in analysis.warnings if each.code == "no_reference"]
-        gated_rows += [
-            (UNKNOWN, trials.name, level, "", NO_REFERENCE) for level in lost if level in (wanted or lost)
-        ]
+        gated_rows += without_reference(trials.name, [level for level in lost if level in (wanted or lost)])
         echo(written(gated_rows), err=as_json)
         sys.exit(status(gated_rows))
 

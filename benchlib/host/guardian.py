@@ -161,9 +161,8 @@ def _start_guardian(folder: Path, lock: int) -> int:
     reading, writing = os.pipe()
     # it works in another folder, and may have to connect to a server
     names = (
-        *("PGSERVICEFILE", "PGPASSFILE", "PGSYSCONFDIR"),
-        *("PGSSLCERT", "PGSSLKEY", "PGSSLROOTCERT", "PGSSLCRL", "PGSSLCRLDIR"),
-    )
+        "PGSERVICEFILE", "PGPASSFILE", "PGSYSCONFDIR", "PGSSLCERT", "PGSSLKEY", "PGSSLROOTCERT", "PGSSLCRL", "PGSSLCRLDIR",
+    )  # fmt: skip
     paths = {
         name: str(Path(os.environ[name]).absolute())
         for name in names

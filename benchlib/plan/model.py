@@ -375,7 +375,7 @@ class Study(Model):
 
     @property
     def patient(self) -> bool:
-        """Return whether a level that always fails is left out: as asked, or as a cell of a matrix."""
+        """Return whether levels that always fail are left out."""
         return bool(self.parameters.get("leave_out") or self.declared.versions)
 
 

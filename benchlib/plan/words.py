@@ -150,7 +150,7 @@ def private_texts(study: Study, declared: Mapping[str, Any] = MappingProxyType({
 
 
 def _forms(text: str) -> tuple[str, str, str]:
-    """Return a text as HTML and SVG have it, as papermill writes it into a cell, and as it is."""
+    """Return a text in HTML, in a cell by papermill, and as it is."""
     return html.escape(text, quote=False), text.encode("unicode_escape").decode().replace('"', r"\""), text
 
 

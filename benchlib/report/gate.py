@@ -1,7 +1,7 @@
 """The gate over saved studies, as text, Markdown or JUnit's XML."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchlib.errors import StudyError
@@ -14,7 +14,6 @@ from benchlib.stats.gate import PASSED, SLOWER, UNKNOWN, gate
 from benchlib.study.store import StudyFolder
 
 NOISE = "noise"
-NO_REFERENCE = "no verdict: the level that it is compared with has no good trial"
 Row = tuple[str, ...]
 """A comparison in words: outcome (of a control ``noise``), study, comparison, change, reason."""
 _NO_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -41,7 +40,7 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
     study, there = StudyFolder(name).read(), {row.level for row in data.comparisons}
     if not study.declared.screen:
         answers = without([*answer_words(study)], private_texts(study))
-        unknown += [(level, NO_REFERENCE) for level in answers if level not in there]
+        gated_rows += without_reference(name, [level for level in answers if level not in there])
     if data.complete:
         unknown.insert(0, ("every trial", f"not complete: {data.complete}"))
     if by_query:
@@ -55,6 +54,12 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
         if not queries:
             unknown.insert(0, ("every query", "the study has no latency by query"))
     return gated_rows + [_row(UNKNOWN, name, what, "", why) for what, why in unknown]
+
+
+def without_reference(name: str, levels: Iterable[str]) -> list[Row]:
+    """Return the rows of levels whose reference has no good trial."""
+    why = "no verdict: the level that it is compared with has no good trial"
+    return [_row(UNKNOWN, name, level, "", why) for level in levels]
 
 
 def gated(

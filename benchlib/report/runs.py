@@ -263,7 +263,7 @@ def _overview(path: Path, given: Mapping[str, Any], pages: Sequence[PageData] = 
 
 
 def _failed(name: str) -> Path:
-    """Return where a failed notebook is saved: for its author, with private texts."""
+    """Return where a failed notebook is saved, private texts included."""
     return site.reports_root() / f"{name}.failed.ipynb"
 
 

@@ -250,7 +250,7 @@ class Cluster(Server):
         return log_text(self.shell, self.log, offset)
 
     def log_end(self, offset: int, limit: int) -> str:
-        """Return the last characters of the log from a byte offset on, and all its checkpoints before them."""
+        """Return the end of the log from an offset on; see :func:`shortened`."""
         with _opened_log(self.shell, self.log) as file:
             file.seek(offset)
             return shortened((line.decode(errors="replace") for line in file), limit)

@@ -196,21 +196,15 @@ def restore(
         raise LoadError(f"the dump {name} cannot be restored: {done.complaint} ({versions}){remedy}")
     if data.superuser:
         server.execute(f"ALTER ROLE {OWNER} NOSUPERUSER")  # the load has no more rights than ever
-    if dump.search_path and isinstance(server, Cluster):  # statements find their tables by it
+    if dump.search_path:  # statements find their tables by it
         server.execute(f"ALTER ROLE {OWNER} IN DATABASE {DATABASE} SET {dump.search_path}", as_load=True)
     for setting in dump.settings:
         tell(f"the dump sets {setting}, which is not applied: give it as a level's setting")
-    if isinstance(server, Cluster) and dump.collation not in ("", *_BY_BYTES):
-        own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
-        if own in _BY_BYTES:
-            tell(
-                f"the dump's database sorts by {dump.collation}, this one by {own}, in which text is faster: "
-                "give the base initdb options of that locale"
-            )
+    own = server.value("SELECT datcollate FROM pg_database WHERE datname = current_database()")
+    if isinstance(server, Cluster) and own in _BY_BYTES and dump.collation not in ("", *_BY_BYTES):
+        tell(f"text is faster here: it sorts by {own}, that of the dump by {dump.collation}; see initdb")
     if dump.triggers:
-        tell(
-            f"the dump's event triggers are left out ({dump.triggers}): they act on changes of the schema only"
-        )
+        tell(f"the dump's event triggers are left out ({dump.triggers}): they act on schema changes only")
 
 
 def psql(server: Cluster | Remote, shell: Shell, script: IO[bytes]) -> Completed:
@@ -235,13 +229,12 @@ def _feed(lines: Iterator[bytes], out: IO[bytes]) -> None:
 
 
 class _Dump:
-    """The SQL of a dump. ``settings``, ``triggers``, ``collation`` and ``version`` are known when its lines have been read."""
+    """The SQL of a dump; its other attributes are known when its lines have been read."""
 
     def __init__(self, text: Iterator[bytes], server: Cluster | Remote) -> None:
         self.text, self.server = text, server
         self.settings = list[str]()
-        self.version, self.triggers = "an unknown version", 0
-        self.collation, self.search_path = "", ""
+        self.version, self.triggers, self.collation, self.search_path = "an unknown version", 0, "", ""
         self._lacking, self._begun = dict[str, str](), False
 
     def lines(self) -> Iterator[bytes]:
@@ -278,9 +271,10 @@ class _Dump:
             self._insist_on_extensions()
         if found := _SETTING.match(line):
             setting = found[1].decode(errors="replace")
-            if setting.startswith("search_path ") and line.startswith(b"ALTER DATABASE "):
+            of_all = isinstance(self.server, Cluster) and line.startswith(b"ALTER DATABASE ")
+            if of_all and setting.startswith("search_path "):
                 self.search_path = setting
-            if not (self.search_path == setting and isinstance(self.server, Cluster)):
+            else:
                 self.settings.append(setting)
             return b""
         if line.startswith(b"PGDMP"):

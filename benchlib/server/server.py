@@ -122,7 +122,7 @@ class Server:
                 connection.execute(statement)
 
     def vacuum(self, options: str) -> None:
-        """Vacuum all tables of the load; no replica is waited for."""
+        """Vacuum all tables of the load."""
         self.execute(LOCAL, f"VACUUM ({options})")
 
     @property

@@ -86,8 +86,8 @@ class Experiment:
     def comparison(self) -> dict[str, Any]:
         """Arguments of :func:`benchlib.compare`, without trials."""
         plan, factor, (baseline, controls) = self.plan, self.plan.factor, self._arms
-        begun = {each.trial.level for each in self.kept.values()}
-        own = {name: factor.baseline for name in factor.controls if name in begun and name not in controls}
+        # controls stay those of the factor's baseline
+        own = dict.fromkeys(factor.controls if baseline != factor.baseline else (), factor.baseline)
         return {
             "baseline": baseline, "controls": controls, "against": {**factor.against, **own},
             "metric": plan.metric, "margin": plan.margin, "alpha": self.alpha, "looks": plan.looks,
@@ -96,7 +96,7 @@ class Experiment:
 
     @property
     def _arms(self) -> tuple[str, tuple[str, ...]]:
-        """The baseline with its controls that have begun; if it always failed, a grid's next reference without."""
+        """The baseline with its controls; if it always failed, a grid's next reference."""
         factor, begun = self.plan.factor, {each.trial.level for each in self.kept.values()}
         good = {each.trial.level for each in self.kept.values() if each.error is None}
         others = [name for name in factor.against.values() if name in good] if factor.cells else []
@@ -114,7 +114,7 @@ class Experiment:
         self.check_arms()
 
     def check_arms(self) -> None:
-        """Raise StudyError if others have successful trials, but baseline or a control has none."""
+        """Raise StudyError without a good trial of baseline or control."""
         baseline, controls = self._arms
         failed = {each.trial.level: each.error for each in self.kept.values() if each.error}
         good = {each.trial.level for each in self.kept.values() if not each.error}

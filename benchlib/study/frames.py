@@ -142,7 +142,7 @@ class OpenStudy:
 
     @property
     def design(self) -> pd.DataFrame:
-        """Grid dimensions (columns) by level; ``attrs["order"]`` has their values in order."""
+        """Grid dimensions (columns) by level; ``attrs["order"]``: their values."""
         cells = self.study.plan.factor.cells
         design = pd.DataFrame.from_dict(cells, orient="index", dtype=object).rename_axis("level")
         design.attrs["order"] = {name: [*ends] for name, ends in self.study.declared.grid.items()}

@@ -215,7 +215,7 @@ def _figures(folder: StudyFolder, plan: Plan, measurement: Measurement, report: 
 
 
 def _client_cpu_share(plan: Plan, measurement: Measurement, threads: int) -> float | None:
-    """Return the busy share of tool threads, or of their fewer cores, on the busiest host."""
+    """Return the busy share of tool threads, or cores, on the busiest host."""
     cores = plan.level(measurement.trial.level).part("cpu").get("load")
     most = min(threads, len(cores_of(cores))) if cores else threads
     uses = [(measurement.load_cpu_s, measurement.load_wall_s, most)]

@@ -123,8 +123,11 @@ def _on_servers(hosts: Hosts | None, function: Callable[..., Any], *arguments: A
 
 def software(plan: Plan) -> tuple[list[str], str]:
     """Return the servers and the load tool that a plan uses here."""
-    servers = {one.label for one in installations(plan).values()}
-    return sorted(servers), f"pgbench of {find_pgbench(abroad=plan.abroad).label}"
+    return sorted({one.label for one in installations(plan).values()}), _load_tool(plan)
+
+
+def _load_tool(plan: Plan) -> str:
+    return f"pgbench of {find_pgbench(abroad=plan.abroad).label}"
 
 
 def provenance(study: Study) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def provenance(study: Study) -> dict[str, Any]:
             for i in sorted(set(installations(plan).values()), key=lambda i: i.label)
         ],
         "targets": {target_words(plan, target): Remote(target).identity() for target in servers},
-        "load_tool": software(plan)[1],
+        "load_tool": _load_tool(plan),
         **({"builds_differ": differ} if differ else {}),
         **({"builds": own} if (own := builds(plan)) else {}),
     }  # fmt: skip
@@ -278,7 +281,7 @@ class Runner:
             self._check_software()
 
     def _check_software(self) -> None:
-        """Check that the trials to come have the servers and the load tool of those before."""
+        """Refuse other servers, or another load tool, than it began with."""
         begun, study = self.experiment.study.provenance, self.experiment.study
         before = sorted({str(one.get("label")) for one in begun.get("servers", ())}), begun.get("load_tool")
         for now in _on_servers(self.hosts, software, study.plan).values() if before[1] else ():

@@ -284,7 +284,7 @@ def test_rows_and_wrappers_of_an_extension_are_restored_and_event_triggers_left_
     assert cluster.value("SELECT count(*) FROM pg_largeobject_metadata") == 1
     assert cluster.value("SELECT count(*) FROM pg_event_trigger") == 0
     assert cluster.value("SELECT count(*) FROM pg_class WHERE relname IN ('far', 'last')") == 2
-    assert "the dump's event triggers are left out (1): they act on changes of the schema only" in lines
+    assert "the dump's event triggers are left out (1): they act on schema changes only" in lines
 
 
 def test_a_superuser_restores_what_needs_one_if_requested(plain, started, scratch, tmp_path):

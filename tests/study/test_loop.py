@@ -13,6 +13,8 @@ from kept import contents
 from benchlib.errors import InputError, Interrupted, StudyError
 from benchlib.plan.level import Level
 from benchlib.plan.model import Load, Measurement
+from benchlib.report.gate import gate_study, status
+from benchlib.stats.gate import UNKNOWN
 from benchlib.study.experiment import shown
 from benchlib.study.loop import check_levels, keep_study, missing, run_study, set_failed_aside
 from benchlib.study.store import StudyFolder
@@ -121,6 +123,11 @@ def test_a_cell_of_a_matrix_that_always_fails_is_left_out_even_the_baseline(fold
     assert [*compared.index] == ["b, 18"]
     codes = {(concern.code, concern.level) for concern in experiment.analysis.warnings}
     assert ("no_reference", "a, 18") in codes
+    gated = gate_study(folder.name, None)
+    assert [what for outcome, _, what, *_, why in gated if outcome == UNKNOWN and "no good trial" in why] == [
+        "a, 18"
+    ]
+    assert status(gated) == 4
 
 
 @pytest.mark.parametrize("lost", ["defaults", "control"])

@@ -137,11 +137,7 @@ def _beginning(lines: list[str], begin: int, part: range, mark: str, run: str) -
 
 
 def kind_of_file(path: Path) -> str:
-    """Return the kind of a file's text, of a large one by both ends.
-
-    Raises:
-        ParseError: it is not known.
-    """
+    """Return the kind of a file, of a large one by both ends."""
     with pa.OSFile(str(path)) as file:
         ends = file.read(_SAMPLE)
         if file.size() > 2 * _SAMPLE:
@@ -150,7 +146,7 @@ def kind_of_file(path: Path) -> str:
 
 
 def parse_file(path: Path, *, kind: str | None = None) -> list[dict[str, Any]]:
-    """Parse a file, perhaps of several runs; a large transaction log in blocks."""
+    """Parse a file; a large transaction log in blocks."""
     if path.is_file() and path.stat().st_size > 2 * _SAMPLE:
         kind = kind or kind_of_file(path)
         if kind == "transaction_log":

@@ -30,7 +30,7 @@ def _replacement(found: re.Match[str]) -> str:
 
 @lru_cache(256)
 def normalised(sql: str) -> str:
-    """Return a statement on one line, ``?`` for constants, without comments; what a cut leaves open ends with it."""
+    """Return a statement on one line, ``?`` for constants, without comments."""
     text = _CONSTANT.sub(_replacement, sql)
     return " ".join(_ROWS.sub("(?)", _LIST.sub("?", text)).split()).rstrip("; ")
 

@@ -133,7 +133,7 @@ def read_log(path: Path) -> LogStatements:
                     least = min(
                         by_database, key=lambda name: sum(one.total_calls for one in by_database[name])
                     )
-                    elsewhere += sum(one.total_calls for one in by_database.pop(least))
+                    elsewhere += max(one.total_calls for one in by_database.pop(least))
                 by_database[database] = LogStatements(), LogStatements()
             statements, explained = by_database[database]
             ms, kind = float(found["ms"]), found["kind"]
