@@ -15,7 +15,7 @@ import recorded_site as site
 ROOT = Path(__file__).parent.parent
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "verdicts.json").read_text())
 NUMBERS = ("percent_change", "ci_low", "ci_high", "p_value", "p_adjusted")
-MOST_BYTES = 7_500_000
+MOST_BYTES = 6_000_000
 
 
 def test_the_site_matches_the_data():

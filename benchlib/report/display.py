@@ -3,6 +3,7 @@
 Some frames also give their rows as data: a page needs only the executed notebook.
 """
 
+import hashlib
 import io
 import re
 from functools import partial
@@ -32,8 +33,8 @@ _KINDS = {
 _READ = {"effects": SHOWN, "limits": ["code", "text", "grave"], "queries": queries.SHOWN}
 """The columns that a table shows; the data have all."""
 _COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"')
-_DECIMALS = re.compile(r"(\.\d\d)\d+")
-_STYLES = re.compile(r' style="[^"]*"')
+_DECIMALS = re.compile(r"(\.\d)\d+")
+_STYLES = re.compile(r' style="([^"]*)"')
 _FONT = re.compile(r"font-size: 10px; |font-family: 'DejaVu Sans'; ")
 """The usual font: a rule of the figure's style sheet."""
 _WASTE = re.compile(
@@ -57,6 +58,8 @@ def install(shell: InteractiveShell) -> None:
     pd.set_option("display.html.border", 0)
     formatters = shell.display_formatter.formatters  # type: ignore[union-attr]
     formatters["text/html"].for_type(pd.DataFrame, _table)
+    # the table is the output
+    formatters["text/plain"].for_type(pd.DataFrame, lambda frame, text, _: text.text(f"{len(frame)} rows"))
     formatters["image/png"].pop(Figure, None)
     formatters["image/svg+xml"].for_type(Figure, _svg)
     shell.display_formatter.mimebundle_formatter.for_type(pd.DataFrame, _rows)  # type: ignore[union-attr]
@@ -105,12 +108,28 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
     words = [", ".join(f"{name} {value}" for name, value in row.items()) for row in cells.to_dict("records")]
     alt = f"{title}. {'; '.join(words)}"[:_MOST_ALT]
     csv = rows.map(guarded).to_csv(index=False, float_format="%.6g")
-    # two decimals are a hundredth of a point
+    # one decimal is a tenth of a point
     svg = _WASTE.sub("", _COORDINATES.sub(lambda match: _DECIMALS.sub(r"\1", match[0]), out.getvalue()))
     while (shorter := _GROUP.sub(r"\1", svg)) != svg:
         svg = shorter
-    svg = _STYLES.sub(lambda match: _FONT.sub("", match[0]).replace(": ", ":").replace("; ", ";"), svg)
-    return _coloured(svg), {ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}}
+    return _coloured(_classed(svg)), {
+        ABOUT: {"title": title, "caption": about["caption"], "alt": alt, "csv": csv}
+    }
+
+
+def _classed(svg: str) -> str:
+    """Return an SVG whose styles are rules; a name stands for one style in all figures of a page."""
+    rules = dict[str, str]()
+
+    def name_of(match: re.Match[str]) -> str:
+        style = _FONT.sub("", match[1]).replace(": ", ":").replace("; ", ";")
+        name = f"s{hashlib.sha256(style.encode()).hexdigest()[:5]}"
+        rules[name] = f".{name}{{{style}}}"
+        return f' class="{name}"'
+
+    svg = _STYLES.sub(name_of, svg)
+    end = svg.index(">", svg.index("<svg")) + 1
+    return f"{svg[:end]}<style>{''.join(rules.values())}</style>{svg[end:]}"
 
 
 def _coloured(svg: str) -> str:

@@ -349,8 +349,8 @@ def write_downloads(root: Path, study: Any, notebook: Node, hidden: Mapping[str,
     trials = study.trials.map(lambda cell: guarded(without(cell, hidden)))
     notebook["metadata"].pop("papermill", None)
     written = {
-        "trials.csv": trials.to_csv(index=False),
-        "study.json": json.dumps(dumped, indent=2, ensure_ascii=False) + "\n",
+        "trials.csv": trials.to_csv(index=False, float_format="%.12g"),
+        "study.json": json.dumps(dumped, separators=(",", ":"), ensure_ascii=False) + "\n",
         "ipynb": json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
     }
     for ending, text in written.items():

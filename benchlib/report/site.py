@@ -125,7 +125,7 @@ def data_of(name: str) -> PageData:
 
 def keep(data: PageData) -> None:
     """Save a page's data."""
-    write_file(reports_root() / f"{data.name}.json", data.model_dump_json(indent=1) + "\n")
+    write_file(reports_root() / f"{data.name}.json", data.model_dump_json() + "\n")
 
 
 def pages_and_others(
