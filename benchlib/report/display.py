@@ -118,7 +118,7 @@ def _svg(figure: Figure) -> tuple[str, dict[str, Any]]:
 
 
 def _classed(svg: str) -> str:
-    """Return an SVG whose styles are rules; a name stands for one style in all figures of a page."""
+    """Return an SVG whose styles are rules, named by content."""
     rules = dict[str, str]()
 
     def name_of(match: re.Match[str]) -> str:

@@ -57,7 +57,7 @@ def gate_study(name: str, tolerance: float | None, *, by_query: bool = False) ->
 
 
 def without_reference(name: str, levels: Iterable[str]) -> list[Row]:
-    """Return the rows of levels whose reference has no good trial."""
+    """Return rows of levels without a usable reference."""
     why = "no verdict: the level that it is compared with has no good trial"
     return [_row(UNKNOWN, name, level, "", why) for level in levels]
 

@@ -122,7 +122,7 @@ def _beginning(lines: list[str], begin: int, part: range, mark: str, run: str) -
     """Return where the next run begins, in ``part``; ``begin`` is where the run before it does.
 
     Raises:
-        ParseError: a failure may belong to either, or a run has no summary.
+        ParseError: a failure may belong to either.
     """
     cut = next((n for n in part if re.match(mark, lines[n])), part.stop)
     if lost := faults(lines[part.start : cut]):
